@@ -1,0 +1,190 @@
+"""The contract between the runtime and whatever computes tokens.
+
+An engine takes token ids and gives token ids; text, templates and tools are not its business. All times
+are seconds on the engine's own ``clock``, which the runtime uses for everything it times.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import anyio
+from attrs import field, frozen
+
+__all__ = (
+    "Clock",
+    "Delta",
+    "Engine",
+    "EngineInfo",
+    "FinishReason",
+    "GenerateRequest",
+    "PrefillRequest",
+    "Receipt",
+    "Sampling",
+    "Usage",
+)
+
+FinishReason = Literal["stop", "length"]
+
+
+@frozen(kw_only=True)
+class Sampling:
+    """How tokens are drawn. ``temperature`` 0 is greedy. ``seed`` makes a sampled request repeatable."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+
+
+@frozen(kw_only=True)
+class GenerateRequest:
+    """One generation.
+
+    ``token_ids`` is the whole prompt (at least one id). ``constraint`` is a structural tag in the JSON form
+    that vLLM's ``StructuredOutputsParams(structural_tag=...)`` takes, or None for free text. Generation
+    ends at any id of ``stop_token_ids`` (that id is the last one returned) or at ``max_tokens``.
+    ``cache_salt`` separates tenants: KV is shared only under an equal salt. ``reuse=False`` asks that no
+    cached KV be read. ``request_id`` is unique per engine. ``tag`` names run and node, for reports only.
+    """
+
+    request_id: str
+    token_ids: list[int]
+    max_tokens: int
+    sampling: Sampling = Sampling()
+    stop_token_ids: tuple[int, ...] = ()
+    constraint: str | None = None
+    cache_salt: str | None = None
+    reuse: bool = True
+    tag: str = ""
+
+
+@frozen(kw_only=True)
+class Usage:
+    """What a request cost, in tokens, as the engine itself counts it. ``computed`` = prompt − cached."""
+
+    prompt: int
+    cached: int
+    generated: int = 0
+
+    @property
+    def computed(self) -> int:
+        return self.prompt - self.cached
+
+
+@frozen(kw_only=True)
+class Delta:
+    """New token ids. The last delta of a request has ``finish`` and ``usage``; ``at`` is the clock's time."""
+
+    token_ids: tuple[int, ...]
+    at: float
+    finish: FinishReason | None = None
+    usage: Usage | None = None
+
+
+@frozen(kw_only=True)
+class PrefillRequest:
+    """Compute and cache the KV of ``token_ids``; nothing is generated for the caller.
+
+    Only whole blocks stay cached, so ask for a multiple of ``EngineInfo.block_size``.
+    """
+
+    request_id: str
+    token_ids: list[int]
+    cache_salt: str | None = None
+    tag: str = ""
+
+
+@frozen(kw_only=True)
+class Receipt:
+    """What a prefill did: of ``prompt`` tokens ``cached`` were there already. Times are clock seconds."""
+
+    prompt: int
+    cached: int
+    sent_at: float
+    done_at: float
+
+    @property
+    def computed(self) -> int:
+        return self.prompt - self.cached
+
+
+@frozen(kw_only=True)
+class EngineInfo:
+    """What is known about a started engine.
+
+    ``engine_id`` is unique to this start; ``epoch`` counts cache resets within it. ``pool_blocks`` is the
+    number of usable KV blocks, or None where the engine does not say; ``kv_bytes_per_token`` likewise.
+    ``model_path`` is a folder with ``tokenizer.json`` and a chat template. ``capabilities`` maps each
+    capability's name to what is in force (``"on"``) or why it is not; ``doctor`` prints it.
+    """
+
+    name: str
+    engine_id: str
+    model: str
+    model_path: str
+    block_size: int
+    max_model_len: int
+    pool_blocks: int | None = None
+    kv_bytes_per_token: int | None = None
+    epoch: int = 0
+    version: str = ""
+    capabilities: Mapping[str, str] = field(factory=dict)
+
+
+class Clock(Protocol):
+    """Time as the engine sees it: the machine's monotonic clock, or a simulated one."""
+
+    def now(self) -> float:
+        """Seconds since an arbitrary start; never decreases."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after ``seconds`` of this clock."""
+        ...
+
+    def deadline(self, seconds: float | None) -> AbstractAsyncContextManager[anyio.CancelScope]:
+        """Cancel the body after ``seconds`` of this clock (None: never).
+
+        ``scope.cancelled_caught`` tells afterwards whether that happened.
+        """
+        ...
+
+    def busy(self) -> AbstractAsyncContextManager[None]:
+        """While the body runs, real work is in progress: a simulated clock stands still."""
+        ...
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Contract of every engine.
+
+    Leaving an iterator of ``generate`` early, or cancelling ``prefill``, aborts the request in the engine
+    before anything sent later is looked at: what was computed stays cached, and a request sent right behind
+    finds it. Failures are raised as ``EngineError``; after ``aclose`` everything raises ``EngineUnavailable``.
+    """
+
+    @property
+    def info(self) -> EngineInfo: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def generate(self, request: GenerateRequest) -> AsyncIterator[Delta]:
+        """Stream one generation. At least one delta is yielded; the last carries ``finish`` and ``usage``."""
+        ...
+
+    async def prefill(self, request: PrefillRequest) -> Receipt:
+        """Compute the KV of ``request.token_ids`` and leave it in the cache."""
+        ...
+
+    async def stats(self) -> dict[str, Any]:
+        """Counters of the engine as a JSON-compatible dict.
+
+        Always has ``running`` and ``waiting`` (requests now in the engine), ``prompt_tokens``,
+        ``cached_tokens`` and ``computed_tokens`` (sums since start).
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Stop the engine and free what it holds. Calling it twice is harmless."""
+        ...
