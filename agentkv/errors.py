@@ -7,6 +7,7 @@ happened to a run. Each message names the node, tool or field at fault and the r
 __all__ = (
     "AgentKVError",
     "CallTimeout",
+    "DirectiveError",
     "EngineError",
     "EngineStartError",
     "EngineUnavailable",
@@ -14,6 +15,7 @@ __all__ = (
     "KVHandleMismatch",
     "LimitExceeded",
     "ModelOutputError",
+    "NodeError",
     "NotSupported",
     "PromptTooLong",
     "RunCancelled",
@@ -54,6 +56,10 @@ class NotSupported(SetupError):  # noqa: N818 - reads as a statement, like KeyEr
     """Raised when an option exists in the interface but is not built, or not for this engine."""
 
 
+class DirectiveError(SetupError, ValueError):
+    """Raised when a directive for the engine has a field out of its bounds; names run and field."""
+
+
 class EngineStartError(SetupError):
     """Raised when an engine cannot start: model path, memory, platform, version or entry guard."""
 
@@ -82,6 +88,10 @@ class PromptTooLong(RunError):  # noqa: N818 - says what is wrong with the promp
 
 class ModelOutputError(RunError):
     """Raised when a generation ends in something its node cannot use, after the permitted retries."""
+
+
+class NodeError(RunError):
+    """Raised when a function given to a node (``observe``'s ``render``) raises or returns nothing usable."""
 
 
 class SpecialTokenError(RunError):
