@@ -1,0 +1,259 @@
+"""The simulated engine: vLLM's cache and batching on a virtual clock, with a script for a model."""
+
+import uuid
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any, Self, Unpack
+
+from attrs import evolve
+
+from agentkv.engines.base import Delta, EngineInfo, GenerateRequest, PrefillRequest, Receipt, Usage
+from agentkv.engines.clock import Timer, VirtualClock
+from agentkv.engines.sim_cache import BlockPool
+from agentkv.engines.sim_machine import Machine, MachineOptions, find_machine
+from agentkv.engines.sim_output import Mailbox, Responder, ScriptedOutput
+from agentkv.engines.sim_request import SimRequest
+from agentkv.engines.sim_scheduler import Scheduler, Step
+from agentkv.errors import EngineError, EngineStartError, EngineUnavailable
+
+__all__ = ("MODEL_PATH", "SimEngine")
+
+MODEL_PATH = Path(__file__).parent / "sim_model"
+
+_CAPABILITIES = {
+    "prefix_cache": "on",
+    "cache_salt": "on",
+    "reuse_per_request": "on",
+    "constraint": "not enforced: the script decides what is generated",
+    "sampling": "not used: the script decides what is generated",
+}
+
+
+class SimEngine:
+    """An ``Engine`` that computes nothing and takes no real time.
+
+    Use it as ``async with SimEngine(respond) as engine``. Blocks, hits, evictions, batches and preemptions are
+    those that vLLM would have (see ``Scheduler``); a step takes what the preset's cost model says. Equal
+    requests in equal order give equal timelines. ``stream_interval`` is how many tokens make a delta after
+    the first one; ``clock`` lets several engines share one time. ``respond`` is called when a generation is
+    first iterated, and what it raises reaches the caller.
+
+    Raises ``EngineStartError`` for an unknown preset and for options that contradict each other.
+    """
+
+    def __init__(
+        self,
+        respond: Responder,
+        *,
+        preset: str = "cpu",
+        stream_interval: int = 1,
+        clock: VirtualClock | None = None,
+        **options: Unpack[MachineOptions],
+    ) -> None:
+        if stream_interval < 1:
+            raise EngineStartError(f"stream_interval={stream_interval} must be at least 1")
+        machine = find_machine(preset, options)
+        self._respond = respond
+        self._machine = machine
+        self._clock = clock or VirtualClock()
+        self._stream_interval = stream_interval
+        self._scheduler = Scheduler(
+            BlockPool(machine.pool_blocks),
+            block_size=machine.block_size,
+            max_num_batched_tokens=machine.max_num_batched_tokens,
+            max_num_seqs=machine.max_num_seqs,
+        )
+        self._mailboxes: dict[str, Mailbox] = {}
+        self._timer: Timer | None = None
+        self._steps = 0
+        self._dead: str | None = None
+        self._info = _describe(machine)
+
+    @property
+    def info(self) -> EngineInfo:
+        """See ``EngineInfo``; the simulator knows all of it."""
+        return self._info
+
+    @property
+    def clock(self) -> VirtualClock:
+        """The simulated time that steps take."""
+        return self._clock
+
+    async def __aenter__(self) -> Self:
+        self._check_alive()
+        self._clock.check_loop()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
+        """See ``Engine.generate``; close the generator (``contextlib.aclosing``) when leaving it early."""
+        self._check_request(request)
+        answer = self._respond(request)
+        output = answer if isinstance(answer, ScriptedOutput) else ScriptedOutput(answer)
+        output = output.cut(request, min(request.max_tokens, self._machine.max_model_len - len(request.token_ids)))
+        entry, mailbox = self._admit(request, output, reuse=request.reuse)
+        try:
+            while True:
+                delta = await self._receive(mailbox)
+                if delta.finish is not None and output.error is not None:
+                    yield evolve(delta, finish=None, usage=None)
+                    raise EngineError(output.error)
+                yield delta
+                if delta.finish is not None:
+                    return
+        finally:
+            self._drop(entry)
+
+    async def prefill(self, request: PrefillRequest) -> Receipt:
+        """See ``Engine.prefill``. As in vLLM this is a generation of one token, which nobody gets."""
+        self._check_request(request)
+        sent_at = self._clock.now()
+        entry, mailbox = self._admit(request, ScriptedOutput((0,), finish="length"), reuse=True)
+        try:
+            delta = await self._receive(mailbox)
+        finally:
+            self._drop(entry)
+        return Receipt(prompt=entry.prompt, cached=entry.cached or 0, sent_at=sent_at, done_at=delta.at)
+
+    async def stats(self) -> dict[str, Any]:
+        """Counters of the engine; see ``Engine.stats``.
+
+        ``prompt_tokens`` and ``cached_tokens`` are of the requests that were started, ``computed_tokens`` all
+        that steps computed of prompts, repeated and aborted work included. Beyond the contract:
+        ``generated_tokens``, ``steps``, ``evictions``, ``preemptions`` since start, ``pool_blocks``,
+        ``free_blocks`` (cached ones included) and ``cached_blocks`` now.
+        """
+        scheduler = self._scheduler
+        return {
+            "running": len(scheduler.running),
+            "waiting": len(scheduler.waiting),
+            "prompt_tokens": scheduler.prompt_tokens,
+            "cached_tokens": scheduler.cached_tokens,
+            "computed_tokens": scheduler.computed_tokens,
+            "generated_tokens": scheduler.generated_tokens,
+            "steps": self._steps,
+            "preemptions": scheduler.preemptions,
+            "evictions": scheduler.pool.evictions,
+            "pool_blocks": scheduler.pool.size,
+            "free_blocks": scheduler.pool.free,
+            "cached_blocks": scheduler.pool.cached,
+        }
+
+    async def aclose(self) -> None:
+        """Abort what is in the engine: its callers get ``EngineUnavailable``."""
+        self._die("was closed")
+
+    def check_integrity(self) -> None:
+        """Assert that blocks, free queue, cache and requests agree with each other."""
+        self._scheduler.check_integrity()
+
+    def _check_alive(self) -> None:
+        if self._dead is not None:
+            raise EngineUnavailable(f"the simulated engine {self._dead}; start a new one")
+
+    def _check_request(self, request: GenerateRequest | PrefillRequest) -> None:
+        self._check_alive()
+        longest = self._machine.max_model_len
+        if not 0 < len(request.token_ids) < longest:
+            raise EngineError(
+                f"request {request.request_id!r} has a prompt of {len(request.token_ids)} tokens; it must have 1 to "
+                f"{longest - 1} (max_model_len is {longest}, the pool has {self._machine.pool_blocks} blocks of "
+                f"{self._machine.block_size})"
+            )
+        if isinstance(request, GenerateRequest) and request.max_tokens < 1:
+            raise EngineError(f"request {request.request_id!r} has max_tokens={request.max_tokens}; ask for 1 at least")
+
+    def _admit(
+        self, request: GenerateRequest | PrefillRequest, output: ScriptedOutput, *, reuse: bool
+    ) -> tuple[SimRequest, Mailbox]:
+        entry = SimRequest(
+            request.request_id,
+            request.token_ids,
+            output.token_ids,
+            output.finish,
+            block_size=self._machine.block_size,
+            salt=request.cache_salt,
+            reuse=reuse,
+        )
+        self._scheduler.add(entry)
+        mailbox = self._mailboxes[request.request_id] = Mailbox()
+        self._wake()
+        return entry, mailbox
+
+    async def _receive(self, mailbox: Mailbox) -> Delta:
+        # A tool may ask the engine from inside its busy() body; time must run while it waits for the answer.
+        with self._clock.waiting():
+            return await mailbox.get()
+
+    def _drop(self, entry: SimRequest) -> None:
+        if entry.alive:
+            self._scheduler.abort(entry.request_id)
+            del self._mailboxes[entry.request_id]
+
+    def _wake(self) -> None:
+        # By a timer that is due now: whoever else asks at this instant gets into the same step.
+        if self._timer is None:
+            self._timer = self._clock.call_at(self._clock.now(), lambda: self._guard(self._begin_step))
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - nobody awaits a timer: callers would wait for ever
+            self._die(f"died of {error!r}")
+
+    def _begin_step(self) -> None:
+        self._timer = None
+        step = self._scheduler.schedule()
+        if not step.rows:
+            return
+        self._steps += 1
+        seconds = self._machine.cost.seconds(step.prefill_tokens, step.decode_seqs, step.context_tokens)
+        self._timer = self._clock.call_at(
+            self._clock.now() + seconds, lambda: self._guard(lambda: self._end_step(step))
+        )
+
+    def _end_step(self, step: Step) -> None:
+        self._timer = None
+        for entry in self._scheduler.complete(step):
+            self._deliver(entry)
+        if self._scheduler.running or self._scheduler.waiting:
+            self._wake()
+
+    def _deliver(self, entry: SimRequest) -> None:
+        if not entry.finished and (entry.generated - 1) % self._stream_interval:
+            return
+        mailbox = self._mailboxes[entry.request_id]
+        delta = Delta(token_ids=tuple(entry.output[mailbox.sent : entry.generated]), at=self._clock.now())
+        mailbox.sent = entry.generated
+        if entry.finished:
+            del self._mailboxes[entry.request_id]
+            usage = Usage(prompt=entry.prompt, cached=entry.cached or 0, generated=entry.generated)
+            delta = evolve(delta, finish=entry.finish, usage=usage)
+        mailbox.put(delta)
+
+    def _die(self, how: str) -> None:
+        if self._dead is None:
+            self._dead = how
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for request_id, mailbox in self._mailboxes.items():
+            self._scheduler.abort(request_id)
+            mailbox.put(EngineUnavailable(f"the simulated engine {how} while it served request {request_id!r}"))
+        self._mailboxes.clear()
+
+
+def _describe(machine: Machine) -> EngineInfo:
+    return EngineInfo(
+        name="sim",
+        engine_id=f"sim-{uuid.uuid4().hex[:12]}",
+        model="sim",
+        model_path=str(MODEL_PATH),
+        block_size=machine.block_size,
+        max_model_len=machine.max_model_len,
+        pool_blocks=machine.pool_blocks,
+        kv_bytes_per_token=machine.kv_bytes_per_token,
+        capabilities=_CAPABILITIES,
+    )

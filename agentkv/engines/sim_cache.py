@@ -1,0 +1,148 @@
+"""A paged KV cache without the KV: blocks, reference counts, content keys, and the order of eviction.
+
+The arithmetic is that of vLLM's block pool (``vllm/v1/core/block_pool.py``): full blocks are found by
+content, and a block that nobody uses stays findable until its turn in the free queue comes.
+"""
+
+import hashlib
+from array import array
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
+
+from agentkv.errors import EngineError
+
+__all__ = ("Block", "BlockPool", "KeyChain")
+
+
+class Block:
+    """One block of the pool. ``refs`` counts its users; ``key`` names its content once it is full."""
+
+    __slots__ = ("id", "key", "refs")
+
+    def __init__(self, block_id: int) -> None:
+        self.id = block_id
+        self.refs = 0
+        self.key: bytes | None = None
+
+
+class KeyChain:
+    """The content keys of a growing sequence's full blocks, each computed once, when first asked for.
+
+    A key covers all tokens up to the end of its block; ``salt`` enters at the root and so re-keys the chain.
+    Raises ``EngineError`` for an id that is not an unsigned 32-bit number.
+    """
+
+    __slots__ = ("_block_bytes", "_bytes", "_keys", "_root")
+
+    def __init__(self, token_ids: Sequence[int], block_size: int, salt: str | None) -> None:
+        try:
+            packed = array("I", token_ids)
+        except (OverflowError, TypeError) as error:
+            raise EngineError(f"token ids must be whole numbers from 0 to 4294967295: {error}") from None
+        self._bytes = memoryview(packed).cast("B")
+        self._block_bytes = block_size * packed.itemsize
+        self._root = b"" if salt is None else hashlib.blake2b(salt.encode(), digest_size=16).digest()
+        self._keys: list[bytes] = []
+
+    def __getitem__(self, index: int) -> bytes:
+        keys = self._keys
+        while len(keys) <= index:
+            start = len(keys) * self._block_bytes
+            digest = hashlib.blake2b(keys[-1] if keys else self._root, digest_size=16)
+            digest.update(self._bytes[start : start + self._block_bytes])
+            keys.append(digest.digest())
+        return keys[index]
+
+
+class BlockPool:
+    """All blocks of an engine: those in use, and the queue of free ones, next to be reused first.
+
+    Knows neither requests nor time. ``evictions`` counts cached blocks that were given away.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.evictions = 0
+        self._blocks = [Block(index) for index in range(size)]
+        self._free: OrderedDict[int, Block] = OrderedDict((block.id, block) for block in self._blocks)
+        # Equal content can sit in several blocks (two requests computed it at once); the oldest one serves hits.
+        self._cached: dict[bytes, dict[int, Block]] = {}
+
+    @property
+    def free(self) -> int:
+        """How many blocks nobody uses, cached ones included."""
+        return len(self._free)
+
+    @property
+    def cached(self) -> int:
+        """How many distinct contents can be hit."""
+        return len(self._cached)
+
+    def find(self, key: bytes) -> Block | None:
+        """The block that holds this content, used or free."""
+        same = self._cached.get(key)
+        return next(iter(same.values())) if same else None
+
+    def touch(self, blocks: Iterable[Block]) -> None:
+        """Add a user to each block; a free one leaves the queue."""
+        for block in blocks:
+            if block.refs == 0:
+                del self._free[block.id]
+            block.refs += 1
+
+    def take(self, count: int) -> list[Block]:
+        """Hand out the ``count`` blocks first in the queue, evicting what they hold.
+
+        Raises ``EngineError`` where fewer are free.
+        """
+        if count > len(self._free):
+            raise EngineError(f"{count} blocks asked for, {len(self._free)} are free")
+        taken = []
+        for _ in range(count):
+            _, block = self._free.popitem(last=False)
+            if block.key is not None:
+                self._forget(block)
+                self.evictions += 1
+            block.refs = 1
+            taken.append(block)
+        return taken
+
+    def enter(self, block: Block, key: bytes) -> None:
+        """Make a full block's content findable."""
+        block.key = key
+        self._cached.setdefault(key, {})[block.id] = block
+
+    def release(self, blocks: Iterable[Block]) -> None:
+        """Take a user from each block; ``blocks`` come in the order in which they should be evicted.
+
+        Blocks without a key go to the front of the queue (they can serve nobody), the others to its end.
+        """
+        keyless = []
+        for block in blocks:
+            block.refs -= 1
+            if block.refs == 0:
+                self._free[block.id] = block
+                if block.key is None:
+                    keyless.append(block)
+        for block in reversed(keyless):
+            self._free.move_to_end(block.id, last=False)
+
+    def check_integrity(self, users: Iterable[Iterable[Block]]) -> None:
+        """Assert that the pool is consistent; ``users`` are the block lists of all who hold references."""
+        expected = Counter(block.id for blocks in users for block in blocks)
+        for block in self._blocks:
+            assert block.refs == expected[block.id], f"block {block.id}: {block.refs} refs, {expected[block.id]} users"
+            assert (block.refs == 0) == (block.id in self._free), f"block {block.id}: used and free at once, or neither"
+            if block.key is not None:
+                assert block.id in self._cached.get(block.key, {}), f"block {block.id} has a key that finds nothing"
+        for key, same in self._cached.items():
+            assert same, f"key {key.hex()} finds no block"
+            assert all(block.key == key for block in same.values()), f"key {key.hex()} finds another's block"
+
+    def _forget(self, block: Block) -> None:
+        assert block.key is not None
+        same = self._cached[block.key]
+        del same[block.id]
+        if not same:
+            del self._cached[block.key]
+        block.key = None

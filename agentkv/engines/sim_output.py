@@ -1,0 +1,63 @@
+"""What the simulated model answers, and how the engine hands it over."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import anyio
+from attrs import frozen
+
+from agentkv.engines.base import Delta, FinishReason, GenerateRequest
+from agentkv.errors import EngineError, ScriptError
+
+__all__ = ("Mailbox", "Responder", "ScriptedOutput")
+
+
+@frozen
+class ScriptedOutput:
+    """Token ids, how they end, and a message if the engine is to fail after them."""
+
+    token_ids: Sequence[int]
+    error: str | None = None
+    finish: FinishReason = "stop"
+
+    def cut(self, request: GenerateRequest, room: int) -> "ScriptedOutput":
+        """What a real engine would give of it: up to the first stop id or ``room`` tokens."""
+        if not self.token_ids:
+            raise ScriptError(f"the script gives no token for request {request.request_id!r} ({request.tag!r})")
+        for index, token in enumerate(self.token_ids[:room]):
+            if token in request.stop_token_ids:
+                return ScriptedOutput(self.token_ids[: index + 1])
+        if len(self.token_ids) > room:
+            return ScriptedOutput(self.token_ids[:room], finish="length")
+        return self
+
+
+Responder = Callable[[GenerateRequest], Sequence[int] | ScriptedOutput]
+"""Gives the output ids of a request. The engine cuts them at a stop id, ``max_tokens`` and its maximum length."""
+
+
+class Mailbox:
+    """What the engine has for one caller. ``sent`` counts the tokens put in so far."""
+
+    __slots__ = ("_arrived", "_items", "sent")
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self._items: deque[Delta | EngineError] = deque()
+        self._arrived: anyio.Event | None = None
+
+    def put(self, item: Delta | EngineError) -> None:
+        """Add a delta, or the error that ends the request."""
+        self._items.append(item)
+        if self._arrived is not None:
+            self._arrived.set()
+
+    async def get(self) -> Delta:
+        """The next delta, in order. Raises the error that was put."""
+        if not self._items:
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
+        item = self._items.popleft()
+        if isinstance(item, EngineError):
+            raise item
+        return item

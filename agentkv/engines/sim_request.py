@@ -1,0 +1,103 @@
+"""One request inside the simulated engine: its tokens, its blocks, and how far it has come."""
+
+from collections.abc import Sequence
+
+from agentkv.engines.base import FinishReason
+from agentkv.engines.sim_cache import Block, BlockPool, KeyChain
+
+__all__ = ("SimRequest",)
+
+
+class SimRequest:
+    """The state of one request.
+
+    ``output`` is what it is going to generate (known beforehand, as a simulator's model is a script) and
+    ``finish`` how that ends. ``length`` counts the prompt and what was generated so far, ``computed`` the
+    tokens with KV. A running request always has something to compute: ``computed < length``.
+    """
+
+    __slots__ = (
+        "_keyed",
+        "_keys",
+        "alive",
+        "blocks",
+        "cached",
+        "computed",
+        "finish",
+        "length",
+        "output",
+        "prompt",
+        "request_id",
+        "reuse",
+    )
+
+    def __init__(
+        self,
+        request_id: str,
+        prompt: Sequence[int],
+        output: Sequence[int],
+        finish: FinishReason,
+        *,
+        block_size: int,
+        salt: str | None = None,
+        reuse: bool = True,
+    ) -> None:
+        self.request_id = request_id
+        self.prompt = len(prompt)
+        self.output = output
+        self.finish = finish
+        self.reuse = reuse
+        self.length = self.prompt
+        self.computed = 0
+        self.cached: int | None = None
+        self.blocks: list[Block] = []
+        self.alive = True
+        self._keys = KeyChain([*prompt, *output], block_size, salt)
+        self._keyed = 0
+
+    @property
+    def generated(self) -> int:
+        """How many tokens were generated so far."""
+        return self.length - self.prompt
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of the output was generated."""
+        return self.generated == len(self.output)
+
+    def find_cached(self, pool: BlockPool, block_size: int) -> list[Block]:
+        """The longest run of cached blocks this request can start on.
+
+        At least one token is left to compute, since only computing a token gives the next one's logits.
+        """
+        found: list[Block] = []
+        if not self.reuse:
+            return found
+        for index in range((self.length - 1) // block_size):
+            block = pool.find(self._keys[index])
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    def adopt(self, hits: list[Block], block_size: int) -> None:
+        """Start on ``hits``. The first time says what the request found; a restart after preemption does not."""
+        self.blocks = hits
+        self._keyed = len(hits)
+        self.computed = len(hits) * block_size
+        if self.cached is None:
+            self.cached = self.computed
+
+    def enter_full(self, pool: BlockPool, tokens: int, block_size: int) -> None:
+        """Make the blocks that are full at ``tokens`` findable, before they are computed, as vLLM does."""
+        full = tokens // block_size
+        while self._keyed < full:
+            pool.enter(self.blocks[self._keyed], self._keys[self._keyed])
+            self._keyed += 1
+
+    def give_up_blocks(self, pool: BlockPool) -> None:
+        """Free all blocks, the tail first in line for eviction: a prefix is worth more than what follows it."""
+        pool.release(reversed(self.blocks))
+        self.blocks = []
+        self._keyed = 0
+        self.computed = 0
