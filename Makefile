@@ -1,0 +1,58 @@
+# `make demo` and `make test` are all that a newcomer needs; each says beforehand what it downloads.
+VENV ?= .venv
+ENGINE ?= $(shell scripts/setup_env.sh engine)
+PY := $(VENV)/bin/python
+SETUP := VENV=$(VENV) ENGINE=$(ENGINE) PYTHON=$(PYTHON) scripts/setup_env.sh
+RECIPE := pyproject.toml scripts/setup_env.sh
+
+# Installing skips byte-compilation, so Python must be allowed to keep what it compiles.
+export PYTHONDONTWRITEBYTECODE :=
+
+MARKERS := $(if $(filter vllm,$(ENGINE)),not soak,not soak and not vllm)
+
+.PHONY: demo test check bench docs soak help clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
+
+demo: $(VENV)/.stamp-demo-$(ENGINE) ## plan, act, observe, replan on vLLM's CPU build, with the ledger of every token
+	@if [ "$(ENGINE)" != vllm ]; then echo "vLLM's CPU build is not used here: this runs on the simulator."; fi
+	@$(PY) examples/plan_act_replan.py $(ENGINE)
+
+test: $(VENV)/.stamp-test-$(ENGINE) ## all tests, those with a real vLLM engine included (minutes)
+	@if [ "$(ENGINE)" != vllm ]; then echo "vLLM's CPU build is not used here: tests that need it are left out."; fi
+	@$(PY) -m pytest -q -m "$(MARKERS)"
+
+check: $(VENV)/.stamp-check ## lint, format, types, project rules, documentation
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(PY) scripts/check_project.py
+	$(VENV)/bin/mkdocs build --strict --quiet
+
+bench: $(VENV)/.stamp-test-$(ENGINE) ## pytest-benchmark files
+	@$(PY) -m pytest -q benchmarks --benchmark-only --timeout 0
+
+docs: $(VENV)/.stamp-check ## serve the documentation on localhost
+	@$(VENV)/bin/mkdocs serve
+
+soak: $(VENV)/.stamp-test-$(ENGINE) ## long runs under load
+	@$(PY) -m pytest -q -m soak --timeout 0
+
+clean: ## remove what building and testing left, but not the environment
+	rm -rf site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+
+$(VENV)/.stamp-demo-%: $(RECIPE)
+	@$(SETUP) demo
+	@touch $@
+
+$(VENV)/.stamp-test-%: $(VENV)/.stamp-demo-%
+	@$(SETUP) test
+	@touch $@
+
+$(VENV)/.stamp-check: $(RECIPE)
+	@$(SETUP) check
+	@touch $@
+
+.PRECIOUS: $(VENV)/.stamp-demo-%
