@@ -1,0 +1,173 @@
+"""Runs one call of a tool and says what came of it."""
+
+import asyncio
+import inspect
+import math
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from functools import partial
+from typing import Any, Protocol
+
+import anyio
+from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import checkpoint_if_cancelled
+from attrs import frozen
+from pydantic import ValidationError
+
+from agentkv.errors import AgentKVError, ToolError, ToolFailed, ToolRetry
+from agentkv.tools.arguments import explain
+from agentkv.tools.call import Outcome, ToolCall
+from agentkv.tools.context import Context
+from agentkv.tools.definition import Tool
+from agentkv.tools.serialize import clean_text, dump
+
+__all__ = ("ToolClock", "invoke")
+
+
+class ToolClock(Protocol):
+    """The part of an engine's clock that a call needs."""
+
+    def deadline(self, seconds: float | None) -> AbstractAsyncContextManager[anyio.CancelScope]: ...
+
+    def busy(self) -> AbstractAsyncContextManager[None]: ...
+
+
+@frozen
+class _Ended:
+    """How the function ended: with a value, or with an exception that is not a cancellation of the call."""
+
+    value: object = None
+    error: BaseException | None = None
+
+
+async def invoke(
+    tool: Tool[Any, ..., Any],
+    call: ToolCall,
+    context: Context[Any],
+    clock: ToolClock,
+    *,
+    limiter: CapacityLimiter | None = None,
+) -> Outcome:
+    """Check the arguments of ``call``, run ``tool`` within its timeout and turn the result into text.
+
+    ``limiter`` bounds the worker threads of ``def`` tools (None: anyio's own limit); waiting for one counts
+    against no timeout. A thread cannot be stopped: at a timeout or a cancellation it is left to run on, no
+    longer counted by the limiter. Whatever a tool does after its deadline, the outcome is ``"timeout"``.
+
+    Raises ``ToolError`` when the tool raises an exception of its own or returns something without a JSON
+    form. A cancellation of the caller always passes through.
+    """
+    try:
+        positional, keywords = tool.arguments.bind(call.arguments)
+    except ValidationError as error:
+        return Outcome("invalid", explain(tool.name, error))
+    except Exception as error:  # noqa: BLE001 - a validator of the user's may raise anything
+        return _judge(tool, error)
+    function = partial(tool.function, *((context,) if tool.takes_context else ()), *positional, **keywords)
+    cancels = _cancel_requests()
+    async with _worker(tool, limiter), clock.deadline(tool.timeout) as scope:
+        ended = await _attempt(tool, function, clock, cancels)
+    await checkpoint_if_cancelled()
+    if _cancel_requests() > cancels:
+        raise asyncio.CancelledError
+    if scope.cancel_called:
+        text = f"`{tool.name}` timed out after {tool.timeout:g} s."
+        return Outcome("timeout", text, abandoned=tool.kind == "sync")
+    return _judge(tool, ended.error) if ended.error is not None else _told(tool, ended.value)
+
+
+async def _attempt(tool: Tool[Any, ..., Any], function: partial[Any], clock: ToolClock, cancels: int) -> _Ended:
+    try:
+        async with clock.busy():
+            return _Ended(value=await _run(tool, function))
+    except asyncio.CancelledError as error:
+        if anyio.current_effective_deadline() == -math.inf or _cancel_requests() > cancels:
+            raise
+        # nobody cancelled this call: the tool awaited something of its own that was cancelled
+        return _Ended(error=error)
+    except BaseExceptionGroup as group:
+        if group.subgroup((KeyboardInterrupt, SystemExit)):
+            raise
+        return _Ended(error=group)
+    except Exception as error:  # noqa: BLE001 - tools may raise anything
+        return _Ended(error=error)
+
+
+async def _run(tool: Tool[Any, ..., Any], function: partial[Any]) -> object:
+    match tool.kind:
+        case "async":
+            return await function()
+        case "stream":
+            async with aclosing(function()) as chunks:
+                return _join(tool.name, [chunk async for chunk in chunks])
+        case "sync":
+            # the caller holds the worker's slot already, so that queueing for it is outside the deadline
+            slot = CapacityLimiter(1)
+            return await to_thread.run_sync(_call, tool.name, function, abandon_on_cancel=True, limiter=slot)
+
+
+def _call(name: str, function: partial[Any]) -> object:
+    value = function()
+    return _join(name, value) if inspect.isgenerator(value) else value
+
+
+def _join(name: str, chunks: Iterable[object]) -> str:
+    return "".join(_texts(name, chunks))
+
+
+def _texts(name: str, chunks: Iterable[object]) -> Iterator[str]:
+    for chunk in chunks:
+        if not isinstance(chunk, str):
+            raise ToolError(f"tool {name!r} yielded a {type(chunk).__qualname__}; a streaming tool yields str only")
+        yield chunk
+
+
+@asynccontextmanager
+async def _worker(tool: Tool[Any, ..., Any], limiter: CapacityLimiter | None) -> AsyncIterator[None]:
+    if tool.kind != "sync":
+        yield
+        return
+    limiter = limiter or to_thread.current_default_thread_limiter()
+    borrower = object()
+    await limiter.acquire_on_behalf_of(borrower)
+    try:
+        yield
+    finally:
+        limiter.release_on_behalf_of(borrower)
+
+
+def _cancel_requests() -> int:
+    task = asyncio.current_task()
+    return task.cancelling() if task else 0
+
+
+def _judge(tool: Tool[Any, ..., Any], error: BaseException) -> Outcome:
+    """The outcome that ``error`` stands for; raises ``ToolError`` when it is not meant for the model."""
+    leaves = list(_leaves(error))
+    if all(isinstance(leaf, ToolRetry | ToolFailed) for leaf in leaves):
+        retry = isinstance(leaves[0], ToolRetry)
+        default = f"`{tool.name}` asks for another try." if retry else f"`{tool.name}` failed."
+        return Outcome("retry" if retry else "failed", clean_text(str(leaves[0])) or default)
+    if isinstance(error, ToolError):
+        raise error
+    shown = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    remedy = "raise ToolRetry or ToolFailed for what the model should hear of"
+    raise ToolError(f"tool {tool.name!r} raised {shown}; {remedy}") from error
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _told(tool: Tool[Any, ..., Any], value: object) -> Outcome:
+    try:
+        return Outcome("ok", dump(value))
+    except AgentKVError as error:
+        returned = type(value).__qualname__
+        raise ToolError(f"tool {tool.name!r} returned a {returned} that the model cannot be given: {error}") from error
+    except Exception as error:  # noqa: BLE001 - a serializer of the user's may raise anything
+        return _judge(tool, error)
