@@ -1,0 +1,159 @@
+"""Leases: the engine's promises to keep blocks, and the table that counts them."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from attrs import evolve, frozen
+
+from agentkv.kv.directive import LeaseClass
+
+__all__ = ("BlockHolder", "Lease", "LeaseTable")
+
+
+class BlockHolder(Protocol):
+    """A pool of reference-counted blocks, as leases use it. Block ids are the pool's own."""
+
+    def hold(self, blocks: Sequence[int]) -> None:
+        """Take one reference on each block. Every block is cached and full."""
+        ...
+
+    def let_go(self, blocks: Sequence[int], *, dead: bool) -> int:
+        """Give one reference back on each block; returns how many became free.
+
+        ``blocks`` come in chain order and the end of the chain is to be evicted first. ``dead``: nobody will
+        ask for this KV again, so it goes right behind what is not cached; else it counts as just used.
+        """
+        ...
+
+    def ref_count(self, block: int) -> int:
+        """References on the block, those of leases (one in all) included."""
+        ...
+
+
+@frozen(kw_only=True)
+class Lease:
+    """A promise to keep ``blocks``, the first blocks of a chain, in order.
+
+    ``token`` is the authority over the lease; so is ``ticket``, that of the run's admission ("" if it has none).
+    ``expected_reuse`` (None: unknown), ``expires`` and ``used`` are
+    engine seconds; ``serial`` is the order of granting and makes the eviction order total. ``digests`` are
+    the engine's content hashes of the blocks, as many as there are blocks.
+    """
+
+    token: str
+    serial: int
+    run: str
+    owner: str
+    ticket: str
+    lease_class: LeaseClass
+    blocks: tuple[int, ...]
+    digests: tuple[bytes, ...]
+    expected_reuse: float | None
+    expires: float
+    used: float
+
+
+class LeaseTable:
+    """Owns the leases. However many leases name a block, the table holds one reference on it.
+
+    ``budget``: most unique blocks that all leases together may hold.
+    """
+
+    def __init__(self, holder: BlockHolder, budget: int) -> None:
+        self._holder = holder
+        self.budget = budget
+        self._leases: dict[str, Lease] = {}
+        self._counts: Counter[int] = Counter()
+        self._tickets: defaultdict[str, set[str]] = defaultdict(set)
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(tuple(self._leases.values()))
+
+    @property
+    def held(self) -> int:
+        """Unique blocks held."""
+        return len(self._counts)
+
+    def get(self, token: str) -> Lease | None:
+        return self._leases.get(token)
+
+    def of_ticket(self, ticket: str) -> list[Lease]:
+        """The leases taken under an admission ticket, oldest first."""
+        return sorted((self._leases[token] for token in self._tickets.get(ticket, ())), key=lambda each: each.serial)
+
+    def ticket_blocks(self, ticket: str) -> int:
+        """Unique blocks that the leases under a ticket name."""
+        return len({block for lease in self.of_ticket(ticket) for block in lease.blocks})
+
+    def count(self, block: int) -> int:
+        """Leases that name the block."""
+        return self._counts.get(block, 0)
+
+    def new_blocks(self, blocks: Iterable[int]) -> int:
+        """How many of ``blocks`` no lease holds yet."""
+        return sum(1 for block in blocks if block not in self._counts)
+
+    def put(self, lease: Lease) -> int:
+        """Enter the lease or replace the one with its token; returns blocks that became free by the replacement.
+
+        The caller has made sure that the budget holds.
+        """
+        old = self._leases.get(lease.token)
+        shared = _common(old.blocks, lease.blocks) if old is not None else 0
+        self._hold(lease.blocks[shared:])
+        self._leases[lease.token] = lease
+        if lease.ticket:
+            self._tickets[lease.ticket].add(lease.token)
+        return self._let_go(old.blocks[shared:], dead=False) if old is not None else 0
+
+    def amend(self, lease: Lease) -> None:
+        """Replace a lease by one with the same token and blocks."""
+        self._leases[lease.token] = lease
+
+    def drop(self, lease: Lease, *, dead: bool) -> int:
+        """Remove the lease; returns the number of blocks that became free."""
+        del self._leases[lease.token]
+        if lease.ticket:
+            self._tickets[lease.ticket].discard(lease.token)
+            if not self._tickets[lease.ticket]:
+                del self._tickets[lease.ticket]
+        return self._let_go(lease.blocks, dead=dead)
+
+    def shrink(self, lease: Lease, keep: int) -> int:
+        """Keep only the lease's first ``keep`` blocks (0 drops it); returns the number that became free."""
+        if keep <= 0:
+            return self.drop(lease, dead=True)
+        self._leases[lease.token] = evolve(lease, blocks=lease.blocks[:keep], digests=lease.digests[:keep])
+        return self._let_go(lease.blocks[keep:], dead=True)
+
+    def free_when_unleased(self, block: int) -> bool:
+        """Whether nobody but leases refers to the block, so that it becomes free when the last of them goes."""
+        return self._holder.ref_count(block) == 1
+
+    def _hold(self, blocks: Sequence[int]) -> None:
+        fresh = [block for block in blocks if block not in self._counts]
+        self._counts.update(blocks)
+        if fresh:
+            self._holder.hold(fresh)
+
+    def _let_go(self, blocks: Sequence[int], *, dead: bool) -> int:
+        last: list[int] = []
+        for block in blocks:
+            if self._counts[block] == 1:
+                del self._counts[block]
+                last.append(block)
+            else:
+                self._counts[block] -= 1
+        return self._holder.let_go(last, dead=dead) if last else 0
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the common prefix; a chain that only grew costs one comparison."""
+    if tuple(other[: len(one)]) == tuple(one):
+        return len(one)
+    pairs = zip(one, other, strict=False)
+    return next((i for i, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other)))

@@ -1,0 +1,219 @@
+"""The KV policy of one engine: leases, prefetch limits and admission, tied together.
+
+A real engine's scheduler and the simulated engine drive the same object. It does no I/O and reads no clock:
+every operation takes ``now``, engine seconds. Nothing here raises on what a client sent; refusals are returned
+as reasons and recorded.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agentkv.kv.admission import Admission, Ticket
+from agentkv.kv.directive import Directive
+from agentkv.kv.keeper import Grant, LeaseKeeper
+from agentkv.kv.lease import BlockHolder, LeaseTable
+from agentkv.kv.prefetch import PrefetchLimit
+from agentkv.kv.record import Recorder, RecordKind
+from agentkv.kv.settings import PolicySettings
+
+__all__ = ("KVPolicy",)
+
+UNKNOWN_TICKET = "ticket: no such ticket"
+
+
+class KVPolicy:
+    """Owns all KV decisions of one engine.
+
+    ``pool_blocks``: usable blocks of the pool; ``block_size``: tokens a block; ``bytes_per_block``: for records.
+    ``engine_id`` is unique to the engine's start. ``mint`` returns a fresh unguessable token each time.
+
+    Life of a request: ``may_run`` (else keep it until it may), ``start``, then ``finish`` with its full blocks
+    while it still refers to them, or ``abort``. When it needs more blocks than are free: ``leases.make_room``.
+    ``settle`` is to be called now and then, and after every operation that a client asked for.
+    """
+
+    def __init__(
+        self,
+        settings: PolicySettings,
+        *,
+        holder: BlockHolder,
+        pool_blocks: int,
+        block_size: int,
+        engine_id: str,
+        mint: Callable[[], str],
+        bytes_per_block: int = 0,
+    ) -> None:
+        budget = int(settings.kv_pool_ratio * pool_blocks)
+        self.settings = settings
+        self.records = Recorder(bytes_per_block=bytes_per_block)
+        self.leases = LeaseKeeper(
+            LeaseTable(holder, budget),
+            self.records,
+            engine_id=engine_id,
+            block_size=block_size,
+            mint=mint,
+            mode=settings.prefix_cache_mode,
+        )
+        self.admission = Admission(
+            budget, mode=settings.admission, max_queued=settings.max_queued, max_bypass=settings.max_bypass
+        )
+        self.prefetches = PrefetchLimit(settings.branch_prefetch_limit)
+        self._mint = mint
+        self._live: Counter[str] = Counter()
+
+    # Requests
+
+    def may_run(self, directive: Directive) -> bool:
+        """Whether the request may start: its run is admitted, or it is under no admission."""
+        ticket = self.admission.get(directive.ticket) if directive.ticket else None
+        return ticket is None or ticket.state == "admitted"
+
+    def start(self, directive: Directive, request: str, now: float) -> str | None:
+        """Count a request in; None, or the reason why it must be dropped (prefetches only)."""
+        if directive.kind == "prefill":
+            reason = self.prefetches.start(directive.run, request)
+            if reason is not None:
+                self.drop_prefetch(directive, request, reason, now)
+            return reason
+        if directive.ticket:
+            self._live[directive.ticket] += 1
+            if self.admission.get(directive.ticket) is None:
+                self.leases.reject(UNKNOWN_TICKET, now, directive.run)
+        return None
+
+    def finish(
+        self, directive: Directive, request: str, blocks: Sequence[int], digests: Sequence[bytes], now: float
+    ) -> Grant:
+        """Count a finished request out and take its provisional lease on ``blocks`` (full, cached, in order)."""
+        grant = self.leases.grant(directive, blocks, digests, now, request)
+        if directive.ticket and grant.token is not None:
+            self.admission.grow(directive.ticket, self.leases.table.ticket_blocks(directive.ticket))
+        self.abort(directive, request, now)
+        return grant
+
+    def abort(self, directive: Directive, request: str, now: float) -> None:
+        """Count a request out that takes no lease."""
+        if directive.kind == "prefill":
+            self.prefetches.end(directive.run, request)
+        elif directive.ticket:
+            self._live[directive.ticket] -= 1
+            if self._live[directive.ticket] <= 0:
+                del self._live[directive.ticket]
+                self._relieve(now)
+
+    def drop_prefetch(self, directive: Directive, request: str, reason: str, now: float) -> None:
+        """Record that a prefetch was given up."""
+        self.records.add(
+            "prefetch.drop", now, run=directive.run, owner=directive.owner, reason=reason, for_whom=request
+        )
+
+    # Runs
+
+    def admit(
+        self,
+        *,
+        run: str,
+        blocks: int,
+        ttl: float,
+        now: float,
+        owner: str = "",
+        anchor: str = "",
+        anchor_blocks: int = 0,
+        parent: str | None = None,
+    ) -> Ticket | str:
+        """Declare a run's working set; returns its ticket (admitted or in line) or why it is refused."""
+        declared = Ticket(
+            token=self._mint(),
+            serial=0,
+            run=run,
+            owner=owner,
+            blocks=max(blocks, anchor_blocks),
+            anchor=anchor,
+            anchor_blocks=anchor_blocks,
+            parent=parent,
+            arrived=now,
+            expires=now + ttl,
+        )
+        placed = self.admission.declare(declared)
+        if isinstance(placed, str):
+            self.records.add("admission.refuse", now, run=run, owner=owner, blocks=blocks, reason=placed)
+            return placed
+        if placed.state == "admitted":
+            self._note("admission.admit", placed, now)
+            return placed
+        self._start_those_that_fit(now)
+        latest = self.admission.get(placed.token) or placed
+        if latest.state != "admitted":
+            self._note("admission.queue", latest, now, reason=f"position {self.admission.position(latest.token)}")
+        return latest
+
+    def update(self, ticket: str, blocks: int, now: float) -> str | None:
+        """Replace a run's estimate; None or a reason. May pause the youngest runs, or let others in."""
+        if self.admission.update(ticket, blocks) is None:
+            return self.leases.reject(UNKNOWN_TICKET, now)
+        self._relieve(now)
+        self._start_those_that_fit(now)
+        return None
+
+    def renew(self, ticket: str, ttl: float, now: float) -> str | None:
+        """Move a run's end of life to ``now + ttl``; None or a reason. Its leases have their own."""
+        return None if self.admission.renew(ticket, now + ttl) else self.leases.reject(UNKNOWN_TICKET, now)
+
+    def leave(self, ticket: str, now: float) -> str | None:
+        """End a run and its descendants: their leases are released, anchors apart. None or a reason."""
+        gone = self.admission.leave(ticket, now)
+        if not gone:
+            return self.leases.reject(UNKNOWN_TICKET, now)
+        for each in gone:
+            self.leases.release_ticket(each.token, now)
+            self._note("admission.leave", each, now)
+        self._start_those_that_fit(now)
+        return None
+
+    # Time
+
+    def settle(self, now: float) -> None:
+        """End what is overdue and start what fits."""
+        self.leases.expire(now)
+        for each in self.admission.expire(now):
+            self.leases.release_ticket(each.token, now)
+            self._note("admission.expire", each, now)
+        self._relieve(now)
+        self._start_those_that_fit(now)
+
+    def reset(self, now: float) -> int:
+        """Drop every lease, as the prefix cache is about to be emptied; returns how many there were."""
+        return self.leases.reset(now)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters as a JSON object; ``records`` counts events by kind, with the lease class where there is one."""
+        table = self.leases.table
+        return {
+            "leases": len(table),
+            "leases_by_class": {name: n for name, n in self.leases.classes.items() if n},
+            "leased_blocks": table.held,
+            "lease_budget": table.budget,
+            "planned_blocks": self.admission.planned,
+            "runs": len(self.admission),
+            "runs_waiting": len(self.admission.line()),
+            "prefetches": len(self.prefetches),
+            "epoch": self.leases.epoch,
+            "records": dict(self.records.counts),
+            "record_blocks": dict(self.records.blocks),
+        }
+
+    def _relieve(self, now: float) -> None:
+        """Pause the youngest runs if those alive outgrew the pool: now if they wait for a tool, else when they do."""
+        for ticket in self.admission.overload():
+            if not self._live[ticket.token]:
+                self.admission.pause(ticket.token)
+                self.leases.downgrade_ticket(ticket.token, now, "paused: living runs outgrew the pool")
+                self._note("admission.pause", ticket, now)
+
+    def _start_those_that_fit(self, now: float) -> None:
+        for ticket in self.admission.admit(now):
+            self._note("admission.admit", ticket, now, ms=(now - ticket.arrived) * 1000)
+
+    def _note(self, kind: RecordKind, ticket: Ticket, now: float, **details: Any) -> None:
+        self.records.add(kind, now, run=ticket.run, owner=ticket.owner, blocks=ticket.blocks, **details)
