@@ -42,13 +42,15 @@ class Trust:
 class Match:
     """An added token in a text, from ``start`` to ``stop`` in characters, swallowed whitespace included.
 
-    ``late`` says that it was matched in normalised text, after the others had cut it.
+    ``late`` says that it was matched in normalised text, after the others had cut it; ``firm``, that it
+    depends on no character outside it.
     """
 
     start: int
     stop: int
     id: int
     late: bool
+    firm: bool
 
 
 class AddedVocabulary:
@@ -62,7 +64,10 @@ class AddedVocabulary:
         added = [{**token, "id": i} for i, token in enumerate(spec["added_tokens"], start=1)]
         self._finder = tokenizers.Tokenizer.from_str(json.dumps(_finder(added, spec.get("normalizer"))))
         found = self._finder.get_added_tokens_decoder()
-        self._tokens = {i: (ids[token.content], token.normalized) for i, token in found.items()}
+        self._tokens = {
+            i: (ids[token.content], token.normalized, not token.normalized and not token.single_word)
+            for i, token in found.items()
+        }
         contents = [token["content"] for token in added]
         self._heads = {content[:n] for content in contents for n in range(1, len(content))}
         self._longest = max(map(len, contents), default=0)
@@ -92,7 +97,8 @@ class AddedVocabulary:
                 settled = end - size
                 break
         if start < end:
-            settled = max(start, settled - self._margin)
+            firm = max((m.stop for m in matches if m.firm and m.stop <= settled), default=0)
+            settled = max(start, firm, settled - self._margin)
         settled = min([settled, *(m.start for m in matches if m.start < settled < m.stop)])
         if self._rewrites_late:
             return max((m.stop for m in matches if not m.late and m.stop <= settled), default=0)

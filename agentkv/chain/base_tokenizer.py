@@ -129,7 +129,13 @@ def _reachable(model: Mapping[str, Any]) -> frozenset[int]:
 
 def _without_added(spec: Mapping[str, Any]) -> tokenizers.Tokenizer:
     model = {**spec["model"], "dropout": None} if "dropout" in spec["model"] else spec["model"]
-    bare = {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None, "model": model}
+    bare: dict[str, Any] = {
+        "added_tokens": [],
+        "post_processor": None,
+        "truncation": None,
+        "padding": None,
+        "model": model,
+    }
     return tokenizers.Tokenizer.from_str(json.dumps({**spec, **bare}))
 
 
