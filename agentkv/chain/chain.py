@@ -93,7 +93,6 @@ class Chain:
         for part in self._parts():
             own = part._buffer.keys.setdefault(block_size, [])
             first = part._buffer.before // block_size
-            del keys[first:]
             full = len(part) // block_size - first
             if len(own) < full:
                 part._buffer.hash_blocks(block_size, full, keys[-1] if keys else b"")
