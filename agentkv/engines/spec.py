@@ -1,0 +1,59 @@
+"""Engines by name: ``vllm[:MODEL]`` and ``sim[:PRESET]``."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from agentkv.engines.base import Engine
+from agentkv.errors import NotSupported, SetupError
+
+__all__ = ("open_engine",)
+
+FORMS = "'vllm', 'vllm:MODEL' (a folder or a hub name), 'sim' or 'sim:PRESET'"
+
+
+def open_engine(
+    spec: str | Engine,
+    *,
+    options: Mapping[str, Any] = MappingProxyType({}),
+    script: Callable[..., Any] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Engine:
+    """The engine that ``spec`` names, not started yet: enter it with ``async with``.
+
+    An engine object is returned as it is. ``options`` go to the engine's constructor; ``script`` answers the
+    requests of a simulated engine and of no other; ``progress`` gets lines while a real one starts.
+    Raises ``SetupError`` for an unknown form, ``NotSupported`` for one that is not built.
+    """
+    if not isinstance(spec, str):
+        return _given(spec, options, script)
+    kind, separator, rest = spec.partition(":")
+    if kind in ("http", "https") and rest.startswith("//"):
+        raise NotSupported(f"engine {spec!r}: servers over HTTP are not supported yet; use {FORMS}")
+    if kind not in ("vllm", "sim") or (separator and not rest):
+        raise SetupError(f"engine {spec!r} has none of the known forms: {FORMS}")
+    if kind == "sim":
+        return _simulated(spec, rest, options, script)
+    if script is not None:
+        raise SetupError(f"engine {spec!r} takes no script: scripts answer for the engine 'sim' only")
+    from agentkv.engines.vllm import VLLMEngine
+
+    return VLLMEngine(rest or None, options=options, progress=progress)
+
+
+def _given(engine: Engine, options: Mapping[str, Any], script: object) -> Engine:
+    # Looked up on the class: `info` of an engine that is not started raises.
+    if not callable(getattr(type(engine), "generate", None)):
+        raise SetupError(f"engine {engine!r} is neither an engine nor a spec: {FORMS}")
+    if options or script is not None:
+        raise SetupError(f"engine {engine!r} is made already: give options and script where it is made")
+    return engine
+
+
+def _simulated(spec: str, preset: str, options: Mapping[str, Any], script: Callable[..., Any] | None) -> Engine:
+    if script is None:
+        raise SetupError(f"engine {spec!r} needs a script that says what the model answers")
+    from agentkv.engines.sim import SimEngine
+
+    arguments = {**options, "preset": preset} if preset else dict(options)
+    return SimEngine(script, **arguments)

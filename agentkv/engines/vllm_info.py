@@ -1,0 +1,56 @@
+"""What a started vLLM says about itself."""
+
+from typing import Any
+
+from agentkv.engines.base import EngineInfo
+from agentkv.engines.vllm_start import StartedLLM
+
+__all__ = ("engine_info",)
+
+# Cache types that hold plain values; packed ones keep scales beside them, so their size is not a product.
+PLAIN_CACHE_TYPES = ("auto", "bfloat16", "float16", "half", "float32", "float", "fp8", "fp8_e4m3", "fp8_e5m2")
+
+
+def engine_info(started: StartedLLM, engine_id: str) -> EngineInfo:
+    """Describe ``started``; sizes are those of the running engine, not of its arguments."""
+    config = started.llm.vllm_config
+    cache = config.cache_config
+    return EngineInfo(
+        name="vllm",
+        engine_id=engine_id,
+        model=started.model,
+        model_path=started.model_path,
+        block_size=cache.block_size,
+        max_model_len=config.model_config.max_model_len,
+        # vLLM keeps one block, the null block, for itself.
+        pool_blocks=cache.num_gpu_blocks - 1,
+        kv_bytes_per_token=_kv_bytes_per_token(config),
+        version=started.version,
+        capabilities=_capabilities(config),
+    )
+
+
+def _kv_bytes_per_token(config: Any) -> int | None:
+    """2 * layers * KV heads * head size * bytes, on one device; None where the cache is not made that way."""
+    from vllm.utils.torch_utils import kv_cache_dtype_str_to_dtype
+
+    model, parallel, cache_type = config.model_config, config.parallel_config, config.cache_config.cache_dtype
+    if model.use_mla or model.is_hybrid or model.is_attention_free or cache_type not in PLAIN_CACHE_TYPES:
+        return None
+    values = model.get_num_layers(parallel) * model.get_num_kv_heads(parallel) * model.get_head_size()
+    return int(2 * values * kv_cache_dtype_str_to_dtype(cache_type, model).itemsize)
+
+
+def _capabilities(config: Any) -> dict[str, str]:
+    caching = config.cache_config.enable_prefix_caching
+    return {
+        "generate": "on",
+        "prefill": "on" if caching else "off: nothing is kept without prefix caching",
+        "prefix_caching": "on" if caching else "off: the option enable_prefix_caching=False was given",
+        "cache_salt": "on",
+        "no_reuse": "on",
+        "structured_outputs": "on",
+        "leases": "off: not built for this engine",
+        "admission": "off: not built for this engine",
+        "cpu_tier": "off: not built for this engine",
+    }

@@ -1,0 +1,100 @@
+"""Real engines for tests: each configuration is started once, one at a time.
+
+A test names its configuration by ``@pytest.mark.vllm("float32")`` and takes the fixture ``vllm_engine``;
+``last=True`` puts it after all others of that configuration, for tests that end their engine.
+"""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from agentkv.engines.demo_model import demo_model_path as make_demo_model
+from agentkv.engines.vllm import VLLMEngine
+
+# float32: output does not depend on what else is in the batch; 128 usable blocks can be filled by a test.
+# bfloat16: what a user gets who sets nothing.
+CONFIGURATIONS: dict[str, dict[str, Any]] = {
+    "float32": {"dtype": "float32", "num_gpu_blocks_override": 129, "max_model_len": 2048},
+    "bfloat16": {},
+}
+# Raised by vLLM and what it imports while it starts in this process, not by its use here.
+WARNINGS_OF_VLLM = (
+    "ignore::DeprecationWarning:torch.*",
+    "ignore::FutureWarning:torch.*",
+    "ignore::FutureWarning:vllm.*",
+    "ignore::DeprecationWarning:vllm.*",
+)
+START_SECONDS = 300
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # One loop for the whole session: an engine's tasks live on the loop that it was started on.
+    for item in items:
+        if item.get_closest_marker("vllm") is not None:
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+            item.add_marker(pytest.mark.timeout(START_SECONDS))
+            for warning in WARNINGS_OF_VLLM:
+                item.add_marker(pytest.mark.filterwarnings(warning))
+    items.sort(key=_order)
+
+
+def _order(item: pytest.Item) -> tuple[int, bool]:
+    marker = item.get_closest_marker("vllm")
+    if marker is None:
+        return -1, False
+    return list(CONFIGURATIONS).index(marker.args[0]), bool(marker.kwargs.get("last"))
+
+
+class Engines:
+    """The engine that is up now, if any."""
+
+    def __init__(self, model: Path) -> None:
+        self._model = model
+        self._name = ""
+        self._engine: VLLMEngine | None = None
+        self._failed: dict[str, Exception] = {}
+
+    async def get(self, name: str) -> VLLMEngine:
+        """The engine of configuration ``name``; another one is closed first."""
+        if self._engine is not None and self._name == name:
+            return self._engine
+        if name in self._failed:
+            raise self._failed[name]
+        await self.close()
+        engine = VLLMEngine(str(self._model), options=CONFIGURATIONS[name], progress=print)
+        try:
+            await engine.__aenter__()
+        except Exception as error:
+            self._failed[name] = error
+            raise
+        self._name, self._engine = name, engine
+        return engine
+
+    async def close(self) -> None:
+        """Close the engine that is up; the next test of its configuration gets a new one."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.aclose()
+
+
+@pytest.fixture(scope="session")
+def demo_model_path() -> Path:
+    """The demo model's folder: configuration, weights, tokenizer and chat template."""
+    return make_demo_model(print)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def engines(demo_model_path: Path) -> AsyncIterator[Engines]:
+    """Whichever engine is up; closed at the session's end."""
+    engines = Engines(demo_model_path)
+    yield engines
+    await engines.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def vllm_engine(request: pytest.FixtureRequest, engines: Engines) -> VLLMEngine:
+    """The started engine of the configuration that the test's ``vllm`` marker names."""
+    return await engines.get(request.node.get_closest_marker("vllm").args[0])

@@ -1,0 +1,77 @@
+"""Which arguments vLLM is started with."""
+
+from pathlib import Path
+
+import pytest
+
+from agentkv.engines.model_folder import ModelFolder
+from agentkv.engines.vllm_options import engine_arguments
+from agentkv.errors import EngineStartError, NotSupported
+
+GIB = 1 << 30
+KNOWN = ("dtype", "block_size", "gpu_memory_utilization", "max_model_len", "kv_cache_memory_bytes", "seed")
+CONFIG = {"num_attention_heads": 9, "num_key_value_heads": 3, "num_hidden_layers": 30, "hidden_size": 576}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> ModelFolder:
+    return ModelFolder(name="some/model", path=tmp_path, config=CONFIG | {"max_position_embeddings": 8192})
+
+
+def arguments(model: ModelFolder, free: int | None = 16 * GIB, **options: object) -> dict[str, object]:
+    return engine_arguments(model, options, known=(*KNOWN, "data_parallel_size"), cpu_free_bytes=free)
+
+
+def test_what_the_user_sets_wins(model: ModelFolder) -> None:
+    given = arguments(model, dtype="float32", block_size=64, seed=3)
+    assert (given["dtype"], given["block_size"], given["seed"]) == ("float32", 64, 3)
+    assert given["enforce_eager"] is True
+
+
+def test_an_accelerator_keeps_vllms_own_defaults(model: ModelFolder) -> None:
+    assert set(arguments(model, free=None)) == {
+        "model",
+        "enable_prefix_caching",
+        "disable_log_stats",
+        "use_tqdm_on_load",
+    }
+
+
+def test_unknown_option_names_its_neighbours(model: ModelFolder) -> None:
+    with pytest.raises(EngineStartError, match=r"'gpu-memory-utilisation' .* near it: gpu_memory_utilization"):
+        engine_arguments(model, {"gpu-memory-utilisation": 1}, known=KNOWN, cpu_free_bytes=None)
+    with pytest.raises(EngineStartError, match=r"'zzz' is none of vLLM's engine arguments$"):
+        arguments(model, zzz=1)
+
+
+def test_the_model_is_named_in_one_place(model: ModelFolder) -> None:
+    with pytest.raises(EngineStartError, match="option 'model'"):
+        engine_arguments(model, {"model": "x"}, known=("model",), cpu_free_bytes=None)
+
+
+def test_several_schedulers_are_refused(model: ModelFolder) -> None:
+    with pytest.raises(NotSupported, match="data_parallel_size=2"):
+        arguments(model, data_parallel_size=2)
+    assert arguments(model, data_parallel_size=1)["data_parallel_size"] == 1
+
+
+@pytest.mark.parametrize(("positions", "length"), [(2048, 2048), (131_072, 8192)])
+def test_maximum_length_is_bounded_on_the_cpu(tmp_path: Path, positions: int, length: int) -> None:
+    model = ModelFolder(name="m", path=tmp_path, config=CONFIG | {"max_position_embeddings": positions})
+    assert arguments(model)["max_model_len"] == length
+
+
+def test_pool_holds_two_full_sequences_or_a_gibibyte_within_what_is_free(tmp_path: Path, model: ModelFolder) -> None:
+    assert arguments(model)["kv_cache_memory_bytes"] == GIB
+    # 32 layers, 32 heads of 128 values: half a mebibyte a token, 4 GiB for a sequence of 8,192.
+    heavy = CONFIG | {"num_attention_heads": 32, "num_key_value_heads": 32, "num_hidden_layers": 32, "head_dim": 128}
+    large = ModelFolder(name="m", path=tmp_path, config=heavy | {"max_position_embeddings": 8192})
+    assert arguments(large)["kv_cache_memory_bytes"] == 8 * GIB
+    assert arguments(large, free=7 * GIB)["kv_cache_memory_bytes"] == 7 * GIB - 3 * GIB // 2
+
+
+def test_too_little_memory_is_refused_with_the_numbers(model: ModelFolder) -> None:
+    (model.path / "model.safetensors").write_bytes(b"x" * (1 << 20))
+    with pytest.raises(EngineStartError, match=r"'some/model' does not fit in memory: .*but 1\.0 GiB are free"):
+        arguments(model, free=GIB)
+    assert arguments(model, free=GIB, kv_cache_memory_bytes=1 << 28)["kv_cache_memory_bytes"] == 1 << 28
