@@ -12,7 +12,7 @@ import jinja2.ext
 import jinja2.nodes
 import jinja2.parser
 import jinja2.sandbox
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from typing_extensions import override
 
 from agentkv.chain.align import align
@@ -46,12 +46,14 @@ class _Generation(jinja2.ext.Extension):
 class ChatTemplate:
     """A template and the texts of the special tokens that it may name (``bos_token``, ``eos_token``, ...).
 
-    Rendered in the environment that templates on the Hugging Face Hub expect, sandboxed.
+    Rendered in the environment that templates on the Hugging Face Hub expect, sandboxed. ``options`` are
+    further variables. ``toolless`` is the template for conversations without tools, where that is another.
     """
 
     source: str
     special_tokens: Mapping[str, str] = field(factory=dict)
     options: Mapping[str, Any] = field(factory=dict)
+    toolless: "ChatTemplate | None" = None
     _compiled: jinja2.Template = field(init=False, repr=False, eq=False)
 
     @_compiled.default
@@ -65,7 +67,7 @@ class ChatTemplate:
     def load(cls, model_path: str | Path) -> "ChatTemplate":
         """Read ``chat_template.jinja`` or ``tokenizer_config.json`` of a model folder.
 
-        Of several named templates ``tool_use`` is taken, then ``default``.
+        Of several named templates ``tool_use`` is for conversations with tools, ``default`` for the others.
 
         Raises:
             TemplateError: there is no template, or it does not parse.
@@ -77,14 +79,21 @@ class ChatTemplate:
         if file.is_file():
             return cls(file.read_text(encoding="utf-8"), tokens)
         found = config.get("chat_template")
+        toolless = None
         if isinstance(found, list):
             named = {entry["name"]: entry["template"] for entry in found}
             found = named.get("tool_use", named.get("default"))
+            toolless = cls(named["default"], tokens) if {"tool_use", "default"} <= named.keys() else None
         if not isinstance(found, str):
             raise TemplateError(
                 f"no chat template in {str(folder)!r}; add a chat_template.jinja or use an instruction-tuned model"
             )
-        return cls(found, tokens)
+        return cls(found, tokens, toolless=toolless)
+
+    def with_options(self, options: Mapping[str, Any]) -> "ChatTemplate":
+        """This template with more variables set."""
+        toolless = self.toolless and self.toolless.with_options(options)
+        return evolve(self, options={**self.options, **options}, toolless=toolless)
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = (), generation_prompt: bool = False
@@ -103,6 +112,8 @@ class ChatTemplate:
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[object] = (), generation_prompt: bool = False
     ) -> Layout:
         """``render`` for messages in the template's own form, in which untrusted texts are leaves."""
+        if not tools and self.toolless:
+            return self.toolless.layout(messages, (), generation_prompt)
         value = {"messages": list(messages), "tools": list(tools) or None}
         return align(self.source, value, lambda filled: self._run(filled, generation_prompt))
 
@@ -110,6 +121,8 @@ class ChatTemplate:
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[object] = (), generation_prompt: bool = False
     ) -> str:
         """The text of ``layout`` alone, at half its cost."""
+        if not tools and self.toolless:
+            return self.toolless.text(messages, (), generation_prompt)
         value = {"messages": list(messages), "tools": list(tools) or None}
         return self._run(plain(value), generation_prompt)
 
