@@ -1,14 +1,15 @@
 """The simulator's tokenizer: trained from text of the repository, as it is committed."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import jinja2
 import pytest
-import train_sim_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
+import train_sim_tokenizer
 from agentkv.chain.tokenizer import Piece, Tokenizer
 
 MODEL = Path(train_sim_tokenizer.TARGET).parent
@@ -68,4 +69,4 @@ def test_the_template_renders_every_role(template):
 
 def test_the_template_only_ever_appends(template):
     texts = [template.render(messages=MESSAGES[:n]) for n in range(len(MESSAGES) + 1)]
-    assert all(longer.startswith(shorter) for shorter, longer in zip(texts, texts[1:], strict=False))
+    assert all(longer.startswith(shorter) for shorter, longer in pairwise(texts))
