@@ -10,7 +10,7 @@ from agentkv.graph.wiring import ANSWER, Wiring
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ("check_agents", "check_nodes", "check_output", "check_reach")
+__all__ = ("check_agents", "check_cycles", "check_nodes", "check_output", "check_reach")
 
 
 def check_nodes(wiring: Wiring) -> Iterator[str]:
@@ -102,14 +102,20 @@ def _sources(wiring: Wiring, name: str) -> list[str]:
     return list(dict.fromkeys([*(source for source, target in wiring.edges if target == name), *routed]))
 
 
-def check_reach(wiring: Wiring, moves: "nx.DiGraph[str]") -> Iterator[str]:
-    """Every node can be reached and can reach END, and every cycle generates."""
+def check_cycles(wiring: Wiring, moves: "nx.DiGraph[str]") -> Iterator[str]:
+    """Every cycle generates, so that a run in it comes to its limits."""
     import networkx as nx
 
     silent = moves.subgraph([name for name, node in wiring.nodes.items() if not node.generates])
-    for cycle in nx.simple_cycles(silent):
-        yield f"nodes {sorted(cycle)} form a cycle without a generation; put a replan node into it"
-        return
+    for group in nx.strongly_connected_components(silent):
+        if len(group) > 1 or any(silent.has_edge(name, name) for name in group):
+            yield f"nodes {sorted(group)} form a cycle without a generation; put a replan node into it"
+
+
+def check_reach(wiring: Wiring, moves: "nx.DiGraph[str]") -> Iterator[str]:
+    """Every node can be reached from START and can reach END."""
+    import networkx as nx
+
     reachable = nx.descendants(moves, START.value)
     ending = nx.ancestors(moves, END.value)
     for name in wiring.nodes:

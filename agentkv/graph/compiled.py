@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 
 from agentkv.errors import GraphError
 from agentkv.graph.agent import Agent
-from agentkv.graph.checks import check_agents, check_nodes, check_output, check_reach
+from agentkv.graph.checks import check_agents, check_cycles, check_nodes, check_output, check_reach
 from agentkv.graph.declaration import Graph
 from agentkv.graph.drawing import mermaid
 from agentkv.graph.fingerprint import describe
@@ -120,8 +120,10 @@ def compile(graph: Graph[DepsT, OutputT]) -> CompiledGraph[DepsT, OutputT]:
 
 
 def _problems(graph: Graph[Any, Any], wiring: Wiring) -> Iterator[str]:
+    moves = _moves(wiring)
+    yield from check_cycles(wiring, moves)
     yield from check_nodes(wiring)
-    yield from check_reach(wiring, _moves(wiring))
+    yield from check_reach(wiring, moves)
     yield from check_agents(wiring, graph.deps)
     yield from check_output(wiring, graph.output)
 

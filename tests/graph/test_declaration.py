@@ -1,0 +1,169 @@
+"""What a declaration refuses by itself, before the graph is compiled."""
+
+from enum import Enum, StrEnum
+from typing import Any, Literal
+
+import pytest
+
+from agentkv.errors import GraphError, NotSupported
+from agentkv.graph import END, START, Agent, Branches, Graph, all_of, first, summary, winner
+from agentkv.tools import tool
+
+
+@tool
+async def find(x: int) -> int:
+    """Find."""
+    return x
+
+
+@tool
+async def other(x: int) -> int:
+    """Other."""
+    return x
+
+
+AGENT = Agent("agent", instructions="", tools=[find])
+
+
+class Way(StrEnum):
+    AGAIN = "again"
+    DONE = "done"
+
+
+def test_labels_keep_their_declared_order() -> None:
+    graph = Graph("g")
+    assert graph.replan("a", AGENT, labels=Literal["b", "a", "c"]).labels == ("b", "a", "c")
+    assert graph.replan("b", AGENT, labels=Way).labels == ("again", "done")
+    assert graph.replan("c", AGENT, labels=Literal["x", "y"]).labels == ("x", "y")
+    assert graph.replan("d", AGENT, labels=Literal[Way.DONE]).labels == ("done",)
+    assert graph.replan("e", AGENT).labels == ()
+
+
+@pytest.mark.parametrize(
+    "labels", [str, int, ("a", "b"), Literal[1], Literal[" a"], Literal["a\nb"], Enum("Empty", {})]
+)
+def test_labels_are_a_closed_set_of_lines(labels: Any) -> None:
+    with pytest.raises(GraphError, match="node 'replan': label"):
+        Graph("g").replan("replan", AGENT, labels=labels)
+
+
+@pytest.mark.parametrize("name", ["", " ", "START", "END"])
+def test_a_node_needs_a_name_of_its_own(name: str) -> None:
+    with pytest.raises(GraphError, match="a node cannot be called"):
+        Graph("g").tool(name)
+
+
+def test_two_nodes_cannot_share_a_name() -> None:
+    graph = Graph("g")
+    graph.tool("act")
+    with pytest.raises(GraphError, match="two nodes called 'act'"):
+        graph.observe("act")
+
+
+def test_a_node_of_another_graph_is_refused_by_path_and_route() -> None:
+    graph, stranger = Graph("g"), Graph("h").plan("plan", AGENT)
+    plan = graph.plan("plan", AGENT)
+    with pytest.raises(GraphError, match="'plan' is not a node of this graph"):
+        graph.path(START, stranger)
+    with pytest.raises(GraphError, match="'plan' is not a node of this graph"):
+        graph.route(stranger, {"answer": END})
+    with pytest.raises(GraphError, match="'plan' is not a node of this graph"):
+        graph.route(plan, {"answer": stranger})
+    with pytest.raises(GraphError, match="'plan' is not a node of this graph"):
+        graph.path(START, "plan")  # type: ignore[arg-type]
+
+
+def test_a_path_does_not_go_back_to_start_nor_on_from_end() -> None:
+    graph = Graph("g")
+    plan, act = graph.plan("plan", AGENT), graph.tool("act")
+    with pytest.raises(GraphError, match="may end at END only"):
+        graph.path(plan, END, act)
+    with pytest.raises(GraphError, match="may end at END only"):
+        graph.path(plan, START)  # type: ignore[arg-type]
+
+
+def test_an_unknown_label_is_refused_with_those_that_there_are() -> None:
+    graph = Graph("g")
+    replan = graph.replan("replan", AGENT, labels=Literal["continue", "answer"])
+    with pytest.raises(GraphError, match="node 'replan' has no label 'wrong'; its labels are 'continue', 'answer'"):
+        graph.route(replan, {"wrong": END})  # type: ignore[dict-item]
+
+
+def test_a_label_is_routed_once() -> None:
+    graph = Graph("g")
+    plan = graph.plan("plan", AGENT)
+    graph.route(plan, {"answer": END})
+    with pytest.raises(GraphError, match="node 'plan': label 'answer' is routed twice"):
+        graph.route(plan, {"answer": END})
+
+
+def test_only_generating_nodes_have_labels_to_route() -> None:
+    graph = Graph("g")
+    act = graph.tool("act")
+    with pytest.raises(GraphError, match="decodes no labels"):
+        graph.route(act, {"answer": END})  # type: ignore[arg-type]
+
+
+def test_tools_narrow_the_agents_own_in_canonical_order() -> None:
+    agent = Agent("agent", instructions="", tools=[other, find])
+    node = Graph("g").plan("plan", agent, tools=[other, find], tool_choice=other)
+    assert node.tools == (find, other)
+    assert node.tool_choice == (other,)
+    assert Graph("g").plan("plan", agent).tools is None
+    assert Graph("g").plan("plan", agent, tools=[]).offered == ()
+
+
+def test_chosen_calls_keep_their_order_and_may_repeat() -> None:
+    agent = Agent("agent", instructions="", tools=[other, find])
+    assert Graph("g").plan("plan", agent, tool_choice=[other, find, other]).tool_choice == (other, find, other)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tools": [other]}, "node 'plan': agent 'agent' has no tool 'other'"),
+        ({"tool_choice": other}, "node 'plan': tool_choice names 'other'"),
+        ({"tool_choice": []}, "node 'plan': .*names no tool"),
+        ({"tool_choice": "never"}, "node 'plan': tool_choice='never'"),
+        ({"tools": [], "tool_choice": "required"}, "node 'plan': tool_choice='required', but the step has no tools"),
+        ({"tools": [], "tool_choice": find}, "node 'plan': tool_choice names 'find'"),
+        ({"max_tokens": 0}, "node 'plan': max_tokens=0"),
+    ],
+)
+def test_a_wrong_step_names_node_and_option(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        Graph("g").plan("plan", AGENT, **options)
+
+
+def test_a_step_needs_an_agent() -> None:
+    with pytest.raises(GraphError, match="node 'plan': 'agent' is not an Agent"):
+        Graph("g").plan("plan", "agent")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"max_concurrency": 0}, {"order": "random"}])
+def test_a_wrong_tool_node_names_node_and_option(options: dict[str, Any]) -> None:
+    with pytest.raises(GraphError, match=f"node 'act': {next(iter(options))}="):
+        Graph("g").tool("act", **options)
+
+
+def test_what_is_not_built_says_so() -> None:
+    graph = Graph("g")
+    with pytest.raises(NotSupported, match="'options'"):
+        graph.fork("options", {"cheap": "Cheapest.", "safe": "Safest."})
+    with pytest.raises(NotSupported, match="'research'"):
+        graph.spawn("research", AGENT, over=["a"], prompt=str, limit=8)
+    with pytest.raises(NotSupported, match="first"):
+        first()
+    with pytest.raises(NotSupported, match="winner"):
+        winner(judge=AGENT)
+    with pytest.raises(NotSupported, match="all_of"):
+        all_of(at_least=3, timeout=60, on_error="collect")
+    with pytest.raises(NotSupported, match="summary"):
+        summary(AGENT)
+    with pytest.raises(NotSupported, match="'best'"):
+        graph.join("best", Branches(name="options", kind="plan"), None)  # type: ignore[arg-type]
+
+
+def test_a_join_needs_a_source() -> None:
+    with pytest.raises(GraphError, match="join 'best' has no source"):
+        Graph("g").join("best", None, None)  # type: ignore[arg-type]
