@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 import anyio
-from attrs import frozen
+from attrs import evolve, frozen
 
 from agentkv.engines.base import Delta, FinishReason, GenerateRequest
 from agentkv.errors import EngineError, ScriptError
@@ -29,7 +29,7 @@ class ScriptedOutput:
                 return ScriptedOutput(self.token_ids[: index + 1])
         if len(self.token_ids) > room:
             return ScriptedOutput(self.token_ids[:room], finish="length")
-        return self
+        return self if len(self.token_ids) < room else evolve(self, finish="length")
 
 
 Responder = Callable[[GenerateRequest], Sequence[int] | ScriptedOutput]
