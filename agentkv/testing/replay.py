@@ -1,0 +1,35 @@
+"""A model that says what it said in a recorded run."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from agentkv.engines.base import GenerateRequest
+from agentkv.engines.sim_output import Responder, ScriptedOutput
+from agentkv.errors import ScriptError
+
+__all__ = ("replay",)
+
+
+def replay(events: Iterable[Mapping[str, Any]]) -> Responder:
+    """A responder that gives each node and visit the token ids that the journal ``events`` hold for it.
+
+    Raises ``ScriptError`` when asked for a generation that was not recorded, or was given already.
+    """
+    recorded: dict[tuple[str, str], deque[tuple[int, ...]]] = {}
+    for event in events:
+        if event["type"] == "generation_finished":
+            key = (str(event["node"]), str(event["visit"]))
+            recorded.setdefault(key, deque()).append(tuple(event["token_ids"]))
+
+    def respond(request: GenerateRequest) -> ScriptedOutput:
+        node, visit = [*request.tag.rsplit("/", 2), "", ""][1:3]
+        left = recorded.get((node, visit))
+        if not left:
+            raise ScriptError(
+                f"the recorded run has no (further) generation of node {node!r}, visit {visit}; "
+                "the graph or its tools differ from those of the recording"
+            )
+        return ScriptedOutput(left.popleft())
+
+    return respond

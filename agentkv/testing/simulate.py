@@ -1,0 +1,40 @@
+"""The simulated engine with a script."""
+
+from collections.abc import Sequence
+from typing import Unpack
+
+from agentkv.engines.clock import VirtualClock
+from agentkv.engines.sim import SimEngine
+from agentkv.engines.sim_machine import MachineOptions
+from agentkv.engines.sim_output import Responder
+from agentkv.errors import ScriptError
+from agentkv.testing.auto_model import AutoModel
+from agentkv.testing.script import Script
+from agentkv.testing.turns import ScriptedTurn
+
+__all__ = ("sim",)
+
+
+def sim(
+    script: Responder | Sequence[ScriptedTurn] | None = None,
+    *,
+    preset: str = "cpu",
+    stream_interval: int = 1,
+    clock: VirtualClock | None = None,
+    **options: Unpack[MachineOptions],
+) -> SimEngine:
+    """A ``SimEngine`` whose model follows ``script``, or makes up valid output (``AutoModel``) without one.
+
+    ``script`` is a ``Script``, its list of turns, ``replay(...)`` or any other responder; the rest goes to the
+    engine. Raises ``ScriptError`` for a string, ``EngineStartError`` as the engine does.
+    """
+    if isinstance(script, str):
+        raise ScriptError(f"sim({script!r}): a script is a list of turns; a preset is given as preset={script!r}")
+    respond = _responder(script)
+    return SimEngine(respond, preset=preset, stream_interval=stream_interval, clock=clock, **options)
+
+
+def _responder(script: Responder | Sequence[ScriptedTurn] | None) -> Responder:
+    if script is None:
+        return AutoModel()
+    return script if callable(script) else Script(script)
