@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import math
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from functools import partial
@@ -10,7 +9,7 @@ from typing import Any, Protocol
 
 import anyio
 from anyio import CapacityLimiter, to_thread
-from anyio.lowlevel import checkpoint_if_cancelled
+from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 from attrs import frozen
 from pydantic import ValidationError
 
@@ -34,7 +33,7 @@ class ToolClock(Protocol):
 
 @frozen
 class _Ended:
-    """How the function ended: with a value, or with an exception that is not a cancellation of the call."""
+    """How the function ended: with a value or with an exception."""
 
     value: object = None
     error: BaseException | None = None
@@ -64,10 +63,11 @@ async def invoke(
     except Exception as error:  # noqa: BLE001 - a validator of the user's may raise anything
         return _judge(tool, error)
     function = partial(tool.function, *((context,) if tool.takes_context else ()), *positional, **keywords)
+    await checkpoint()  # delivers a cancellation asked for earlier, so that later ones show in the count
     cancels = _cancel_requests()
     async with _worker(tool, limiter), clock.deadline(tool.timeout) as scope:
-        ended = await _attempt(tool, function, clock, cancels)
-    await checkpoint_if_cancelled()
+        ended = await _attempt(tool, function, clock)
+    await checkpoint_if_cancelled()  # a scope knows only its own cancellation, so it is asked before the count
     if _cancel_requests() > cancels:
         raise asyncio.CancelledError
     if scope.cancel_called:
@@ -76,20 +76,20 @@ async def invoke(
     return _judge(tool, ended.error) if ended.error is not None else _told(tool, ended.value)
 
 
-async def _attempt(tool: Tool[Any, ..., Any], function: partial[Any], clock: ToolClock, cancels: int) -> _Ended:
+async def _attempt(tool: Tool[Any, ..., Any], function: partial[Any], clock: ToolClock) -> _Ended:
+    """Run the function to its end, whatever that is.
+
+    An exception does not tell whether the call was cancelled: tools swallow cancellations, turn them into
+    errors of their own, and await things that others cancelled. ``invoke`` asks the scope and the task instead.
+    """
     try:
         async with clock.busy():
             return _Ended(value=await _run(tool, function))
-    except asyncio.CancelledError as error:
-        if anyio.current_effective_deadline() == -math.inf or _cancel_requests() > cancels:
-            raise
-        # nobody cancelled this call: the tool awaited something of its own that was cancelled
-        return _Ended(error=error)
     except BaseExceptionGroup as group:
         if group.subgroup((KeyboardInterrupt, SystemExit)):
             raise
         return _Ended(error=group)
-    except Exception as error:  # noqa: BLE001 - tools may raise anything
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - tools may raise anything
         return _Ended(error=error)
 
 
