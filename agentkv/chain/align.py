@@ -217,8 +217,14 @@ class _Alignment:
             trust[span.start - back : span.start] = own[span.core.start - back : span.core.start]
             trust[span.start : span.end] = bytes(span.end - span.start)
             trust[span.end : span.end + ahead] = own[span.core.end : span.core.end + ahead]
-            start, end = min(start, span.start - back), max(end, span.end + ahead)
+            start -= _own(self._plain[span.start - back : span.start], left) if index == 0 else 0
+            end += _own(self._plain[span.end : span.end + ahead][::-1], right) if last else 0
         return start, end
+
+
+def _own(shared: str, around: str) -> int:
+    """How much of ``shared``, read from outside, is the leaf's text and not the template's white space."""
+    return len(shared) if len(shared) == len(around) else len(shared.lstrip())
 
 
 def _groups(spans: Sequence[_Span]) -> Iterator[list[_Span]]:
