@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentkv.errors import GraphError
-from agentkv.graph import END, START, Agent, CompiledGraph, Graph, Node, compile, standard_graph
+from agentkv.graph import END, START, Agent, CompiledGraph, Graph, Replan, compile, standard_graph
 from agentkv.tools import tool
 
 
@@ -131,6 +131,14 @@ def tool_after_tool(g: Graph) -> None:
     g.path(START, g.plan("plan", AGENT), g.tool("one"), g.tool("two"), END)
 
 
+def tool_after_observe(g: Graph) -> None:
+    g.path(START, g.plan("plan", AGENT), g.tool("one"), g.observe("look"), g.tool("two"), END)
+
+
+def dead_end_observe(g: Graph) -> None:
+    g.path(START, g.plan("plan", AGENT), g.tool("act"), g.observe("look"))
+
+
 def ambiguous_calls(g: Graph) -> None:
     plan = g.plan("plan", AGENT)
     g.path(START, plan, g.tool("one"), plan)
@@ -188,6 +196,8 @@ def other_output(g: Graph) -> None:
         (two_observes, "observe node 'second' follows 'first'"),
         (dead_end_tool, "tool node 'act' needs exactly one node after it"),
         (tool_after_tool, "tool node 'one' leads to tool node 'two'"),
+        (tool_after_observe, "tool node 'two' follows 'look', which makes no calls"),
+        (dead_end_observe, "observe node 'look' needs exactly one node after it"),
         (ambiguous_calls, r"node 'plan': its calls could go to any of \['one', 'two'\]"),
         (ambiguous_answer, r"node 'plan': its answer could go to any of \['END', 'next'\]"),
         (answer_to_tool, "node 'plan': its answer leads to a tool node"),
@@ -357,32 +367,32 @@ def _printed(program: str, env: dict[str, str]) -> bytes:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
+    """Chains of generations with tools beside them and ways back; a good part of them compiles."""
     graph = Graph("random")
-    names = [f"n{i}" for i in range(draw(st.integers(1, 6)))]
-    nodes: list[Node] = [_node(graph, name, draw) for name in names]
-    ends = st.sampled_from([*nodes, END])
-    graph.path(START, draw(st.sampled_from(nodes)))
-    for node in nodes:
-        for _ in range(draw(st.integers(0, 2))):
-            graph.path(node, draw(ends))
-        for label in node.labels:
-            if draw(st.booleans()):
-                graph.route(node, {label: draw(ends)})  # type: ignore[arg-type]
+    nodes = [_generating(graph, f"n{i}", draw) for i in range(draw(st.integers(1, 5)))]
+    anywhere = st.sampled_from([*nodes, END])
+    graph.path(START, nodes[0])
+    for node, following in zip(nodes, [*nodes[1:], END], strict=True):
+        answer = following if draw(st.integers(0, 3)) else draw(anywhere)
+        if draw(st.booleans()):
+            act = graph.tool(f"act {node.name}")
+            graph.path(act, *([graph.observe(f"look {node.name}")] if draw(st.booleans()) else []), draw(anywhere))
+        else:
+            act = draw(anywhere)
+        if node.labels:
+            graph.route(node, {"go": act, "answer": answer})
+        else:
+            graph.path(node, answer)
+            graph.path(node, act)
     return graph
 
 
-def _node(graph: Graph, name: str, draw: st.DrawFn) -> Node:
-    agent = draw(st.sampled_from([AGENT, WRITER]))
-    choice: Any = draw(st.sampled_from(["auto", "none"]))
-    match draw(st.sampled_from(["plan", "plan", "tool", "observe", "replan"])):
-        case "plan":
-            return graph.plan(name, agent, tool_choice=choice)
-        case "tool":
-            return graph.tool(name)
-        case "observe":
-            return graph.observe(name)
-        case _:
-            return graph.replan(name, agent, labels=Literal["go", "answer"], tool_choice=choice)
+def _generating(graph: Graph, name: str, draw: st.DrawFn) -> Replan[Any]:
+    agent = draw(st.sampled_from([AGENT, AGENT, WRITER]))
+    choice: Any = draw(st.sampled_from(["auto", "auto", "none"]))
+    if draw(st.booleans()):
+        return graph.plan(name, agent, tool_choice=choice)
+    return graph.replan(name, agent, labels=Literal["go", "answer"], tool_choice=choice)
 
 
 @settings(max_examples=300, deadline=None)
