@@ -1,0 +1,38 @@
+"""The Python in the README and the documentation runs, page by page, on the simulator."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from project_check.documents import blocks, pages
+
+ROOT = Path(__file__).parent.parent
+
+
+def script(page: Path) -> str:
+    """The blocks of a page that run, at the lines where they stand, so that a traceback names the right one."""
+    lines: list[str] = []
+    for block in blocks(page.read_text()):
+        if block.runs:
+            lines += [""] * (block.line - 1 - len(lines)) + block.code.splitlines()
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("page", pages(ROOT), ids=lambda page: page.name)
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    # in a folder of its own, so that what a page writes stays there
+    code = tmp_path / f"{page.stem}.py"
+    code.write_text(script(page))
+    command = [sys.executable, "-W", "error", code]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_a_page_whose_python_fails_is_seen(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```python\nx = 1\n```\n\ntext\n\n```python\nassert x == 2\n```\n")
+    assert script(page) == "\nx = 1\n\n\n\n\n\nassert x == 2"
+    with pytest.raises(AssertionError, match="line 8"):
+        test_the_python_of_a_page_runs(page, tmp_path)
