@@ -155,11 +155,12 @@ class LeaseKeeper:
         for_whom: str = "",
         protect: frozenset[int] = NO_BLOCKS,
         only_speculative: bool = False,
+        partly: bool = False,
     ) -> int:
         """Cut leases in the one order until ``deficit`` blocks became really free; returns how many did.
 
         ``protect`` are blocks that the requester itself builds on: letting go of them gains nothing. Nothing is
-        cut when the leases cannot suffice. ``only_speculative`` is all that a prefetch may ask for.
+        cut when the leases cannot suffice, unless ``partly``. ``only_speculative`` is all that a prefetch may ask for.
         """
         leases = in_order(lease for lease in self.table if not only_speculative or lease.lease_class == "speculative")
         cuts, gained = plan_cuts(
@@ -168,7 +169,8 @@ class LeaseKeeper:
             count=self.table.count,
             counts_as_room=lambda block: block not in protect and self.table.free_when_unleased(block),
         )
-        return self._apply(cuts, now, "room", for_whom) if gained >= deficit > 0 else 0
+        enough = gained >= deficit > 0 or (partly and gained > 0)
+        return self._apply(cuts, now, "room", for_whom) if enough else 0
 
     def reset(self, now: float) -> int:
         """Drop every lease and start a new epoch, as the prefix cache is about to be emptied."""

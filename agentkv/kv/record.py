@@ -64,14 +64,14 @@ class Recorder:
 
     def __init__(self, *, bytes_per_block: int = 0, capacity: int = 4096) -> None:
         self._ring: deque[Record] = deque(maxlen=capacity)
-        self._bytes_per_block = bytes_per_block
+        self.bytes_per_block = bytes_per_block
         self._next = 1
         self.counts: Counter[str] = Counter()
         self.blocks: Counter[str] = Counter()
 
     def add(self, kind: RecordKind, at: float, *, blocks: int = 0, **details: Any) -> None:
         """Append one record; ``details`` are fields of ``Record``."""
-        size = blocks * self._bytes_per_block
+        size = blocks * self.bytes_per_block
         record = Record(number=self._next, at=at, kind=kind, blocks=blocks, size=size, **details)
         self._next += 1
         self._ring.append(record)

@@ -45,13 +45,14 @@ class Machine(RuleBasedStateMachine):
         order = [lease.token for lease in in_order(before.values())]
         for token in cut:
             for earlier in order[: order.index(token)]:
-                assert self.gives_nothing(earlier), "whoever goes earlier in the order has nothing left to give"
+                assert self.gives_nothing(earlier, protect), "whoever goes earlier has nothing left to give"
         return got > 0
 
-    def gives_nothing(self, token: str) -> bool:
+    def gives_nothing(self, token: str, protect: frozenset[int]) -> bool:
         lease = self.policy.leases.table.get(token)
         table = self.policy.leases.table
-        return lease is None or all(table.count(b) > 1 or self.pool.ref_count(b) > 1 for b in lease.blocks)
+        kept = (b for b in lease.blocks if b not in protect) if lease else ()
+        return all(table.count(b) > 1 or self.pool.ref_count(b) > 1 for b in kept)
 
     @rule(n=st.integers(0, 12), cls=CLASSES, reuse=st.none() | st.floats(0, 20), ttl=st.floats(0, 20), data=st.data())
     def generate(self, n: int, cls: str, reuse: float | None, ttl: float, data: st.DataObject) -> None:

@@ -1,0 +1,87 @@
+"""vLLM's block pool as leases use it: references on blocks, and dead blocks put where they are reused first."""
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ("PoolHolder",)
+
+
+class PoolHolder:
+    """Adapts vLLM's ``BlockPool`` to ``agentkv.kv.BlockHolder``; block ids are vLLM's.
+
+    Owns no blocks. ``dead`` remembers which free blocks were put to the front, to tell them from those that
+    are merely least recently used.
+    """
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+        self._blocks: list[Any] = pool.blocks
+        self._dead: dict[int, Any] = {}
+
+    def hold(self, blocks: Sequence[int]) -> None:
+        """Take one reference on each block."""
+        self._pool.touch([self._blocks[block] for block in blocks])
+
+    def let_go(self, blocks: Sequence[int], *, dead: bool) -> int:
+        """Give one reference back on each; returns how many became free. ``blocks`` are in chain order."""
+        ordered = [self._blocks[block] for block in reversed(blocks)]
+        if not dead:
+            freed = sum(1 for block in ordered if block.ref_cnt == 1)
+            self._pool.free_blocks(ordered)
+            return freed
+        free = []
+        for block in ordered:
+            block.ref_cnt -= 1
+            if block.ref_cnt == 0:
+                free.append(block)
+                self._dead[block.block_id] = block.block_hash
+        if free:
+            self._insert(free)
+        return len(free)
+
+    def ref_count(self, block: int) -> int:
+        """References on the block, the leases' one included."""
+        return int(self._blocks[block].ref_cnt)
+
+    def worthless(self, limit: int) -> int:
+        """Free blocks at the front of the queue that nobody asks for (uncached or dead), counted up to ``limit``."""
+        count = 0
+        block = self._pool.free_block_queue.fake_free_list_head.next_free_block
+        while count < limit and block.next_free_block is not None and self._is_worthless(block):
+            count += 1
+            block = block.next_free_block
+        return count
+
+    def _is_worthless(self, block: Any) -> bool:
+        if block.block_hash is None:
+            return True
+        if self._dead.get(block.block_id) is block.block_hash:
+            return True
+        self._dead.pop(block.block_id, None)
+        return False
+
+    def _insert(self, blocks: list[Any]) -> None:
+        """Link free blocks in behind the uncached ones: those are of even less use than dead ones."""
+        queue = self._pool.free_block_queue
+        before = self._last_uncached()
+        after = before.next_free_block
+        for block in blocks:
+            before.next_free_block = block
+            block.prev_free_block = before
+            before = block
+        before.next_free_block = after
+        after.prev_free_block = before
+        queue.num_free_blocks += len(blocks)
+
+    def _last_uncached(self) -> Any:
+        """The last of the uncached blocks at the front of the queue, or its head.
+
+        While the pool has blocks that were never used, its last one ends that stretch and saves the walk.
+        """
+        last = self._blocks[-1]
+        here = self._pool.free_block_queue.fake_free_list_head
+        if last.ref_cnt == 0 and last.block_hash is None and last.next_free_block is not None:
+            here = last
+        while (following := here.next_free_block).next_free_block is not None and following.block_hash is None:
+            here = following
+        return here

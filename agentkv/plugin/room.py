@@ -1,0 +1,101 @@
+"""Room for a request that does not fit: leases give way in the one order, before anything waits or is preempted."""
+
+from collections.abc import Callable
+from typing import Any
+
+from vllm.v1.request import RequestStatus
+
+from agentkv.plugin.manager import KVManager
+
+__all__ = ("RoomMaker",)
+
+#: Further attempts after the computed deficit was met and vLLM still finds no room.
+ATTEMPTS = 6
+
+
+class RoomMaker:
+    """Stands before vLLM's ``allocate_slots`` and makes room when that finds none.
+
+    ``drop`` ends a running prefetch that has no tokens in the step being planned.
+    """
+
+    def __init__(self, scheduler: Any, kv: KVManager, drop: Callable[[str, str], None]) -> None:
+        self._kv = kv
+        self._drop = drop
+        self._scheduler = scheduler
+        self._manager = scheduler.kv_cache_manager
+        self._pool = self._manager.block_pool
+        self._stock = self._manager.allocate_slots
+
+    def install(self) -> None:
+        """Put ``allocate`` in the place of vLLM's method, on this engine's manager only."""
+        self._manager.allocate_slots = self.allocate
+
+    def remove(self) -> None:
+        """Give vLLM its method back."""
+        self._manager.allocate_slots = self._stock
+
+    def allocate(self, request: Any, num_new_tokens: int, *args: Any, **kwargs: Any) -> Any:
+        """VLLM's ``allocate_slots``, tried again after room was made."""
+        kv = self._kv
+        if not kv.holds:
+            return self._stock(request, num_new_tokens, *args, **kwargs)
+        if kv.policy.leases.classes["speculative"]:
+            kv.guard(self._displace_speculative, request, num_new_tokens)
+        blocks = self._stock(request, num_new_tokens, *args, **kwargs)
+        attempt = 0
+        while blocks is None and attempt < ATTEMPTS:
+            if not kv.guard(self._make_room, request, num_new_tokens, args, kwargs, attempt):
+                return None
+            blocks = self._stock(request, num_new_tokens, *args, **kwargs)
+            attempt += 1
+        return blocks
+
+    def _displace_speculative(self, request: Any, num_new_tokens: int) -> None:
+        """Speculative leases go before unleased cached blocks, which vLLM would take first."""
+        need = -(-num_new_tokens // self._scheduler.block_size) + 1
+        short = need - self._kv.holder.worthless(need)
+        if short > 0:
+            self._kv.make_room(short, request, frozenset(), only_speculative=True, partly=True)
+
+    def _make_room(self, request: Any, new: int, args: tuple[Any, ...], kwargs: dict[str, Any], attempt: int) -> bool:
+        hits = _hits(args, kwargs)
+        deficit = max(1 << attempt, self._deficit(request, new, kwargs, hits)) if attempt == 0 else 1 << attempt
+        protect = frozenset(block.block_id for block in hits)
+        if self._kv.make_room(deficit, request, protect, only_speculative=True):
+            return True
+        if self._kv.is_prefetch(request.request_id):
+            # It may displace no more, and one that waits for room would keep an idle engine stepping.
+            self._kv.doomed[request.request_id] = "no room that a prefetch may take"
+            return False
+        before = self._pool.get_num_free_blocks()
+        for victim in self._kv.droppable(request.request_id):
+            self._drop(victim, f"room for {request.request_id}")
+            if self._pool.get_num_free_blocks() - before >= deficit:
+                return True
+        gained = self._pool.get_num_free_blocks() - before
+        return bool(self._kv.make_room(deficit - gained, request, protect)) or gained > 0
+
+    def _deficit(self, request: Any, new: int, kwargs: dict[str, Any], hits: list[Any]) -> int:
+        """Blocks that vLLM finds missing, by its own rules for one group of full attention."""
+        size, longest = self._scheduler.block_size, self._scheduler.max_model_len
+        computed = kwargs.get("num_new_computed_tokens", 0) + kwargs.get("num_external_computed_tokens", 0)
+        tokens = request.num_computed_tokens + computed + new + kwargs.get("num_lookahead_tokens", 0)
+        if kwargs.get("full_sequence_must_fit"):
+            tokens = max(tokens, request.num_tokens)
+        have = self._manager.get_blocks(request.request_id).blocks
+        need = -(-min(tokens, longest) // size) - len(have[0] if have else ()) - len(hits)
+        # Hits that nobody refers to are free blocks until the request takes them.
+        need += sum(block.ref_cnt == 0 for block in hits) + kwargs.get("reserved_blocks", 0)
+        if kwargs.get("has_scheduled_reqs", True) and request.status in _WAITING:
+            need += getattr(self._manager, "watermark_blocks", 0)
+        return int(need - self._pool.get_num_free_blocks())
+
+
+_WAITING = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+
+
+def _hits(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The cached blocks that the request is about to take over."""
+    computed = kwargs.get("new_computed_blocks", args[1] if len(args) > 1 else None)
+    return list(computed.blocks[0]) if computed is not None and computed.blocks else []

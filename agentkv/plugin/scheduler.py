@@ -1,0 +1,262 @@
+"""vLLM's scheduler with KV managed on purpose; chosen by ``scheduler_cls="agentkv.plugin.scheduler.AgentScheduler"``.
+
+Settings come from ``additional_config={"agentkv": {...}}`` with the fields of ``agentkv.kv.PolicySettings``. A
+request is managed if ``SamplingParams.extra_args["agentkv"]`` holds a directive (its wire form, JSON string or
+object); its report comes back in ``RequestOutput.kv_transfer_params["agentkv"]``::
+
+    {"v": 1, "lease": token or null, "handle": {...} or null, "blocks": held, "offered": full blocks computed,
+     "reason": why fewer or none}      or      {"v": 1, "rejected": why the directive was not honoured}
+
+A prefetch that is given up ends with ``finish_reason`` "abort" and the reason in its report. Requests without a
+directive are scheduled exactly as by vLLM. ``agentkv.plugin.utility`` has the operations on leases and runs.
+"""
+
+from secrets import token_urlsafe
+from typing import Any
+from uuid import uuid4
+
+import vllm
+from vllm.logger import init_logger
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.request_queue import SchedulingPolicy
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine import EngineCoreOutputs
+from vllm.v1.request import RequestStatus
+
+from agentkv.errors import EngineStartError
+from agentkv.kv import KVGroup, KVPolicy, PolicySettings, spec_bytes_per_token
+from agentkv.plugin import utility
+from agentkv.plugin.holder import PoolHolder
+from agentkv.plugin.manager import EXTRA_ARG, KVManager
+from agentkv.plugin.probe import probe
+from agentkv.plugin.queues import Rank, RankedQueue, rank_of
+from agentkv.plugin.room import RoomMaker
+
+__all__ = ("AgentScheduler", "SyncAgentScheduler")
+
+logger = init_logger("agentkv.plugin")
+
+
+class SyncAgentScheduler(Scheduler):
+    """The hooks, over vLLM's synchronous scheduler. ``kv`` is None where vLLM runs alone; ``kv_off`` says why."""
+
+    kv: KVManager | None = None
+    kv_off: str = ""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        utility.install()
+        settings = PolicySettings.from_wire(_additional(self.vllm_config))
+        found = probe(self, vllm.__version__)
+        if not found.problems:
+            self._start(settings)
+            return
+        self.kv_off = "; ".join(found.problems)
+        if settings.strict:
+            raise EngineStartError(f"agentkv cannot manage this engine's KV: {self.kv_off}; strict=False starts it")
+        logger.warning("agentkv: leases: off, vLLM schedules alone: %s", self.kv_off)
+
+    def _start(self, settings: PolicySettings) -> None:
+        pool = self.kv_cache_manager.block_pool
+        holder = PoolHolder(pool)
+        group = self.kv_cache_config.kv_cache_groups[0]
+        spec = group.kv_cache_spec
+        page = KVGroup(layers=len(group.layer_names), page_bytes=spec.page_size_bytes, block_size=spec.block_size)
+        policy = KVPolicy(
+            settings,
+            holder=holder,
+            pool_blocks=pool.num_gpu_blocks - 1,  # the null block is never anybody's
+            block_size=self.block_size,
+            engine_id=uuid4().hex,
+            mint=lambda: token_urlsafe(18),
+            bytes_per_block=spec_bytes_per_token([page]) * self.block_size,
+        )
+        fcfs = self.policy == SchedulingPolicy.FCFS
+        kv = self.kv = KVManager(policy, holder, self._turn_off, fcfs=fcfs)
+        self._room = RoomMaker(self, kv, self._drop_prefetch)
+        self._room.install()
+        if fcfs:
+            self.waiting = RankedQueue(self._rank, settings.max_overtakes)
+            if hasattr(self, "skipped_waiting"):
+                self.skipped_waiting = RankedQueue(self._rank, settings.max_overtakes)
+
+    # Requests come and go
+
+    def add_request(self, request: Any, *args: Any, **kwargs: Any) -> None:
+        """As vLLM's, after the directive was read; a prefetch that must not start is answered at once."""
+        if self.kv is not None and self.kv.guard(self.kv.register, request):
+            return
+        super().add_request(request, *args, **kwargs)
+
+    def _enqueue_waiting_request(self, request: Any, *args: Any, **kwargs: Any) -> None:
+        if self.kv is None or not self.kv.directives or not self.kv.guard(self.kv.hold, request):
+            super()._enqueue_waiting_request(request, *args, **kwargs)
+
+    def release_admitted(self) -> None:
+        """Queue the held requests whose run has been admitted."""
+        if self.kv is not None and self.kv.held:
+            for request in self.kv.guard(self.kv.admitted) or ():
+                super()._enqueue_waiting_request(request)
+
+    def _connector_finished(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        delay, params = super()._connector_finished(request, *args, **kwargs)
+        report = self.kv.guard(self._finish, request) if self.kv is not None else None
+        return delay, ({**(params or {}), EXTRA_ARG: report} if report is not None else params)
+
+    def _finish(self, request: Any) -> dict[str, Any] | None:
+        if self.kv is None or not (self.kv.directives or self.kv.rejected):
+            return None
+        blocks = self.kv_cache_manager.get_blocks(request.request_id).blocks
+        aborted = request.status in (RequestStatus.FINISHED_ABORTED, RequestStatus.FINISHED_ERROR)
+        return self.kv.finish(request, blocks[0] if blocks else (), aborted=aborted)
+
+    def finish_requests(self, *args: Any, **kwargs: Any) -> Any:
+        """As vLLM's; an abort may let others in."""
+        ended = super().finish_requests(*args, **kwargs)
+        self.release_admitted()
+        return ended
+
+    # A step
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """As vLLM's; prefetches come last and share ``prefetch_step`` tokens."""
+        kv = self.kv
+        if kv is None or not kv.busy:
+            return super().schedule(*args, **kwargs)
+        kv.guard(self._before_step)
+        try:
+            return super().schedule(*args, **kwargs)
+        finally:
+            self.need_mamba_block_aligned_split = False
+
+    def _before_step(self) -> None:
+        kv = self._managed()
+        kv.settle()
+        self.release_admitted()
+        kv.in_step.clear()
+        for name, reason in kv.doomed.items():
+            self._drop_prefetch(name, reason)
+        kv.doomed.clear()
+        if not kv.prefetches:
+            return
+        # Both loops of vLLM's schedule() ask this method how much of a chunk to compute, if told that they must.
+        self.need_mamba_block_aligned_split = True
+        real_work_waits = any(self._is_real_work(request) for request in self._queued())
+        kv.step_budget = 0 if real_work_waits else kv.policy.settings.prefetch_step
+        if self.running:
+            self.running.sort(key=lambda request: kv.is_prefetch(request.request_id))
+        if real_work_waits and len(self.running) >= self.max_num_running_reqs:
+            running = [r.request_id for r in self.running if kv.is_prefetch(r.request_id)]
+            if running:
+                self._drop_prefetch(running[-1], "its place in the batch was needed")
+
+    def _mamba_block_aligned_split(self, request: Any, num_new_tokens: int, *args: Any, **kwargs: Any) -> int:
+        if self.kv is None or not self.kv.prefetches:
+            return num_new_tokens
+        capped = self.kv.guard(self.kv.cap, request, num_new_tokens)
+        return num_new_tokens if capped is None else capped
+
+    def _queued(self) -> list[Any]:
+        others = getattr(self, "kv_holding_waiting", None) or getattr(self, "skipped_waiting", None) or ()
+        return [*others, *self.waiting]
+
+    def _is_real_work(self, request: Any) -> bool:
+        ready = request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+        return ready and not self._managed().is_prefetch(request.request_id)
+
+    def _select_waiting_queue_for_scheduling(self) -> Any:
+        """The queue whose head stands higher, where vLLM keeps requests that wait for a grammar in a second one."""
+        first, other = self.waiting, self.skipped_waiting
+        both = len(first) > 0 and len(other) > 0
+        if both and self.kv is not None and self.kv.directives and isinstance(first, RankedQueue):
+            return min(first, other, key=lambda queue: self._rank(queue[0]))
+        return super()._select_waiting_queue_for_scheduling()
+
+    def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> None:
+        super()._preempt_request(request, *args, **kwargs)
+        if self.kv is not None and self.kv.is_prefetch(request.request_id):
+            # It stands in a queue that the caller is working on: it is ended before the next step.
+            self.kv.doomed[request.request_id] = "preempted"
+
+    def _drop_prefetch(self, request_id: str, reason: str) -> None:
+        kv = self._managed()
+        request, directive = kv.prefetches.get(request_id), kv.directives.get(request_id)
+        if request is None or directive is None:
+            return
+        super().finish_requests(request_id, RequestStatus.FINISHED_ABORTED)
+        kv.policy.drop_prefetch(directive, request_id, reason, kv.now())
+        kv.answer_dropped(request, reason)
+
+    def update_from_output(self, *args: Any, **kwargs: Any) -> Any:
+        """As vLLM's, with the answers to prefetches that were given up."""
+        outputs = super().update_from_output(*args, **kwargs)
+        if self.kv is not None and self.kv.dropped:
+            self.kv.guard(self._deliver_dropped, outputs)
+        return outputs
+
+    def _deliver_dropped(self, outputs: dict[int, Any]) -> None:
+        kv = self._managed()
+        for client, output in kv.dropped:
+            outputs.setdefault(client, EngineCoreOutputs()).outputs.append(output)
+        kv.dropped.clear()
+
+    # Counts and resets
+
+    def get_request_counts(self) -> Any:
+        """Requests running and waiting, those that wait for admission included."""
+        running, waiting = super().get_request_counts()
+        return running, waiting + (len(self.kv.held) if self.kv is not None else 0)
+
+    def get_num_unfinished_requests(self) -> int:
+        """Requests that a step could advance: an engine with nothing but held ones must not spin."""
+        running, waiting = super().get_request_counts()
+        total = super().get_num_unfinished_requests()
+        return int(min(total, running + waiting))
+
+    def has_finished_requests(self) -> bool:
+        """Whether another step has something to tell workers or clients."""
+        if self.kv is None or not (self.kv.held or self.kv.dropped):
+            return bool(super().has_finished_requests())
+        if self.kv.dropped or self.finished_req_ids:
+            return True
+        return self.connector is not None and len(self.requests) > sum(self.get_request_counts())
+
+    def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> Any:
+        """As vLLM's; leases are dropped first, and handles issued before are stale from here on."""
+        if self.kv is not None:
+            self.kv.guard(self.kv.policy.reset, self.kv.now())
+        return super().reset_prefix_cache(*args, **kwargs)
+
+    def _turn_off(self, reason: str) -> None:
+        """Go on as vLLM's own scheduler; whatever was held or leased is let go of."""
+        kv, self.kv, self.kv_off = self._managed(), None, reason
+        logger.error("agentkv: leases: off, vLLM schedules alone from here on: %s", reason)
+        self._room.remove()
+        for request in kv.held.values():
+            super()._enqueue_waiting_request(request)
+        table = kv.policy.leases.table
+        for lease in table:
+            table.drop(lease, dead=False)
+
+    def _rank(self, request: Any) -> Rank:
+        return rank_of(request, self.kv.directives.get(request.request_id) if self.kv is not None else None)
+
+    def _managed(self) -> KVManager:
+        assert self.kv is not None
+        return self.kv
+
+
+class AgentScheduler(SyncAgentScheduler, AsyncScheduler):
+    """The hooks over vLLM's asynchronous scheduler, or over the synchronous one where the engine is synchronous."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """The scheduler that fits the engine's configuration (``vllm_config``, vLLM's first argument)."""
+        config = kwargs.get("vllm_config", args[0] if args else None)
+        if config is not None and not config.scheduler_config.async_scheduling:
+            return SyncAgentScheduler(*args, **kwargs)
+        return super().__new__(cls)
+
+
+def _additional(vllm_config: Any) -> dict[str, Any]:
+    given = vllm_config.additional_config
+    return dict(given.get("agentkv", {})) if isinstance(given, dict) else {}
