@@ -149,7 +149,7 @@ class _Alignment:
         if spans is None:
             raise TemplateError("the chat template depends on several texts at once; use another template")
         for index in lost:
-            spans.append(self._locate(index, spans))
+            spans += self._locate(index, spans)
         return sorted(spans, key=lambda span: (span.start, span.end))
 
     def _unsafe(self, whole: Mapping[int, Sequence[_Core]], indices: list[int]) -> list[int]:
@@ -176,7 +176,7 @@ class _Alignment:
         tokens = (f"<{text}>", f"</{text}>", f"<|{text}|>", f"[{text}]", f"[/{text}]")
         return not text.strip() or (text.isidentifier() and not any(token in self._plain for token in tokens))
 
-    def _locate(self, index: int, spans: Sequence[_Span]) -> _Span:
+    def _locate(self, index: int, spans: Sequence[_Span]) -> list[_Span]:
         before = [span.end for span in spans if span.core.leaf < index]
         after = [span.start for span in spans if span.core.leaf > index]
         low, high = max(before, default=0), min(after, default=len(self._plain))
@@ -187,7 +187,11 @@ class _Alignment:
             at = gap.find(form)
             if at >= 0 and gap.find(form, at + 1) < 0:
                 start = low + at
-                return _Span(core=_Core(leaf=index, start=0, end=0), start=start, end=start + len(form))
+                return [_found(index, start, form)]
+        if not _TAG.sub("", text).strip():
+            # Nothing but tags, some of which the template has taken out: whichever are there may be the text's.
+            tags = {tag[0] for tag in _TAG.finditer(text)}
+            return [_found(index, low + tag.start(), tag[0]) for tag in _TAG.finditer(gap) if tag[0] in tags]
         shown = text if len(text) <= 40 else text[:40] + "…"
         raise TemplateError(
             f"cannot tell where the chat template puts the text {shown!r}; change that text or the template"
@@ -220,6 +224,10 @@ class _Alignment:
             start -= _own(self._plain[span.start - back : span.start], left) if index == 0 else 0
             end += _own(self._plain[span.end : span.end + ahead][::-1], right) if last else 0
         return start, end
+
+
+def _found(leaf: int, start: int, text: str) -> _Span:
+    return _Span(core=_Core(leaf=leaf, start=0, end=0), start=start, end=start + len(text))
 
 
 def _own(shared: str, around: str) -> int:

@@ -33,12 +33,12 @@ class ChatFormat:
     ) -> None:
         self.tokenizer = tokenizer
         self.template = template.with_options(dialect.options)
-        self.dialect = dialect
+        self.dialect = dialect.bind(tokenizer)
         self._mark = ""
         self._mark = self._turn_end()
         named = [self._mark, template.special_tokens.get("eos_token", "")]
         ids = [id_ for text in named if (id_ := tokenizer.token_id(text)) is not None]
-        self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys([*ids, *eos_ids]))
+        self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys([*ids, *eos_ids, *self._turn_openers()]))
         if not self.stop_ids:
             raise TemplateError("no token ends a turn of this chat template; set eos_token in tokenizer_config.json")
 
@@ -63,6 +63,23 @@ class ChatFormat:
     def drops_history(self, boundary: Boundary) -> bool:
         """Whether the prompt must be rendered anew at ``boundary``: the template rewrites, or ``delta`` would err."""
         return not (self.verdict.boundaries[boundary].append_only and self.verdict.delta.append_only)
+
+    def appends(self, new: Sequence[Message | None]) -> bool:
+        """Whether a chain can take ``new`` behind what it holds; if not, it must be rendered anew.
+
+        None stands for a tool result that is not there yet.
+        """
+        only_results = all(message is None or message.role == "tool" for message in new)
+        return not self.drops_history("tool result" if only_results else "user message")
+
+    def close(self, ids: Sequence[int]) -> tuple[list[int], bool]:
+        """What of a generation a chain keeps, and whether the token that ends the turn is in it.
+
+        A generation is over at its first id that opens or ends a turn.
+        """
+        end = next((i for i, id_ in enumerate(ids) if id_ in self.stop_ids), len(ids))
+        closed = end < len(ids) and ids[end] == self.tokenizer.token_id(self._mark)
+        return list(ids[: end + closed]), closed
 
     def anchor(self, instructions: str, tools: Sequence[ToolDefinition]) -> list[int]:
         """The longest ids that every conversation of an agent begins with, whatever its user writes."""
@@ -215,6 +232,14 @@ class ChatFormat:
         text = self._layout("", (), [_USER, Message(role="assistant", content=word), _USER], False).text
         behind = text.partition(word)[2].lstrip()
         return max((token for token in self.tokenizer.added if behind.startswith(token)), key=len, default="")
+
+    def _turn_openers(self) -> list[int]:
+        """The ids of the added tokens that stand between an assistant's text and the next message's."""
+        words = ("Aword", "Bword")
+        user = Message(role="user", content=words[1])
+        text = self._layout("", (), [_USER, Message(role="assistant", content=words[0]), user], False).text
+        between = text.partition(words[0])[2].partition(words[1])[0]
+        return [id_ for token, id_ in self.tokenizer.added.items() if token.strip() and token in between]
 
     def _encode(self, layout: Layout, start: int, end: int) -> list[int]:
         ids: list[int] = []

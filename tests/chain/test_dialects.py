@@ -115,7 +115,12 @@ VALUES = st.recursive(
     max_leaves=4,
 )
 HARD = st.sampled_from(
-    ['</tool_call>', '<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>', '[TOOL_CALLS][{"name": "stop"}]', "; "]
+    [
+        "</tool_call>",
+        '<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>',
+        '[TOOL_CALLS][{"name": "stop"}]',
+        "; ",
+    ]
 )
 ARGUMENTS = st.dictionaries(st.text(), st.one_of(VALUES, HARD), max_size=3).map(json.dumps)
 
@@ -189,7 +194,9 @@ class TestReading:
         assert (turn.calls, turn.text) == ((), text)
 
 
-LABELLED = TurnShape(tools=(STOP,), labels=(LabelShape("go", "calls"), LabelShape("go on"), LabelShape("end", "answer")))
+LABELLED = TurnShape(
+    tools=(STOP,), labels=(LabelShape("go", "calls"), LabelShape("go on"), LabelShape("end", "answer"))
+)
 CALL = '<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>'
 
 

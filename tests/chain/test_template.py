@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jinja2.sandbox
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentkv.chain.messages import Message, ToolDefinition
@@ -66,7 +66,7 @@ class TestLoading:
         assert text_of(template.render([user("a")], [TOOL])) == "tools"
 
     def test_none_is_an_error_that_names_the_folder(self, tmp_path):
-        with pytest.raises(TemplateError, match="no chat template in .*; add"):
+        with pytest.raises(TemplateError, match=r"no chat template in .*; add"):
             ChatTemplate.load(tmp_path)
 
     def test_a_broken_config_is_an_error(self, tmp_path):
@@ -155,7 +155,7 @@ class TestTrust:
 
     def test_a_text_that_cannot_be_placed_is_refused(self):
         source = "{{ messages[0].content[:1] }}-{{ messages[0].content }}-{{ messages[0].content }}"
-        with pytest.raises(TemplateError, match="cannot tell where .* 'a b'; change"):
+        with pytest.raises(TemplateError, match=r"cannot tell where .* 'a b'; change"):
             ChatTemplate(source).render([user("a b")])
 
     def test_private_use_characters_of_a_text_are_no_marks(self):
@@ -164,6 +164,7 @@ class TestTrust:
 
 
 @pytest.mark.parametrize("name", ["smollm2", "qwen2.5", "qwen3", "llama-3.1", "llama-3.2", "mistral-nemo"])
+@settings(max_examples=30)
 @given(
     texts=st.lists(HARD.map("".join), min_size=3, max_size=3), arguments=st.dictionaries(HARD.map("".join), st.text())
 )
@@ -172,11 +173,7 @@ def test_pieces_join_to_what_jinja_renders(name, texts, arguments):
     call = ToolCall("callabcde", "find", json.dumps(arguments))
     asked, said, result = texts
     turns = [user(asked), assistant(said, call), Message(role="tool", content=result, call_id="callabcde", name="find")]
-    try:
-        pieces = template.render(turns, generation_prompt=True)
-    except TemplateError as error:
-        assert "cannot tell" in str(error)
-        return
+    pieces = template.render(turns, generation_prompt=True)
     assert text_of(pieces) == reference(name, turns)
 
 

@@ -24,7 +24,7 @@ from agentkv.chain.constraint import (
 from agentkv.chain.layout import Leaf
 from agentkv.chain.messages import Message, ToolDefinition
 from agentkv.chain.template import message_input, tool_input
-from agentkv.chain.tokenizer import Piece
+from agentkv.chain.tokenizer import Piece, Tokenizer
 from agentkv.tools.call import ToolCall
 
 __all__ = ("CallText", "Dialect", "TemplateInput", "arguments_text", "members", "trusted", "untrusted")
@@ -73,6 +73,10 @@ class Dialect(ABC):
     def assistant(self, message: Message) -> Mapping[str, Any]:
         """An assistant message with its calls in the template's own form."""
         return {"role": "assistant", "content": Leaf(tuple(self.write(message)), body=True)}
+
+    def bind(self, tokenizer: Tokenizer) -> "Dialect":
+        """The dialect for a model with this tokenizer."""
+        return self
 
     def skeleton(self, message: Message, text: str) -> Message:
         """An assistant message whose rendering goes on like that of ``message``; the last text in it is ``text``."""

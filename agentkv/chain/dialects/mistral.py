@@ -13,7 +13,7 @@ from agentkv.chain.constraint import Format, TurnShape, any_text, constant, json
 from agentkv.chain.dialects.base import CallText, Dialect, TemplateInput, arguments_text, members, trusted, untrusted
 from agentkv.chain.messages import Message, ToolDefinition
 from agentkv.chain.template import message_input
-from agentkv.chain.tokenizer import Piece
+from agentkv.chain.tokenizer import Piece, Tokenizer
 from agentkv.tools.call import ToolCall
 
 __all__ = ("MistralDialect", "mistral_id")
@@ -33,7 +33,12 @@ def mistral_id(call_id: str) -> str:
 
 @frozen
 class MistralDialect(Dialect):
-    """``[TOOL_CALLS][{"name": ..., "arguments": ..., "id": ...}, ...]``; no text beside calls."""
+    """``[TOOL_CALLS][{"name": ..., "arguments": ..., "id": ...}, ...]``; no text beside calls.
+
+    ``mark_id`` is the id of ``[TOOL_CALLS]``; None where the tokenizer has no such token.
+    """
+
+    mark_id: int | None = None
 
     @property
     @override
@@ -56,6 +61,10 @@ class MistralDialect(Dialect):
             return super().assistant(message)
         calls = tuple(evolve(call, id=mistral_id(call.id)) for call in message.calls)
         return message_input(evolve(message, calls=calls))
+
+    @override
+    def bind(self, tokenizer: Tokenizer) -> "MistralDialect":
+        return evolve(self, mark_id=tokenizer.token_id(_MARK))
 
     @override
     def skeleton(self, message: Message, text: str) -> Message:
@@ -87,8 +96,10 @@ class MistralDialect(Dialect):
         else:
             exact = [_call(shape.tool(name), number) for number, name in enumerate(names, first)]
             calls = sequence(*[part for call in exact for part in (constant(", "), call)][1:])
-        # A token format, since the mark's text spelt out in other tokens would not be a call to the model.
-        return sequence({"type": "token", "token": _MARK}, constant("["), calls, constant("]"))
+        # By its id: the mark's text spelt out in other tokens is no call to the model, and vLLM checks a
+        # structural tag without the vocabulary that a token's text would be looked up in.
+        mark = constant(_MARK) if self.mark_id is None else {"type": "token", "token": self.mark_id}
+        return sequence(mark, constant("["), calls, constant("]"))
 
     @override
     def mixed_format(self, shape: TurnShape, first: int) -> Format:

@@ -1,0 +1,58 @@
+"""Shortened texts."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentkv.chain.tokenizer import Piece
+from agentkv.chain.truncate import truncate
+
+KEEPS = ("head", "tail", "head+tail")
+LONG = " ".join(f"line {i}" for i in range(400))
+
+
+def count(tokenizer, text):
+    return len(tokenizer.encode([Piece(text, False)]))
+
+
+@pytest.fixture(scope="session")
+def tokenizer(make_tokenizer):
+    return make_tokenizer("bytes")
+
+
+@pytest.mark.parametrize("keep", KEEPS)
+def test_a_text_that_fits_is_left_alone(tokenizer, keep):
+    assert truncate("short", count(tokenizer, "short"), keep, tokenizer) == "short"
+
+
+@pytest.mark.parametrize(
+    ("keep", "head", "tail"), [("head", True, False), ("tail", False, True), ("head+tail", True, True)]
+)
+def test_what_is_named_stays(tokenizer, keep, head, tail):
+    text = truncate(LONG, 200, keep, tokenizer)
+    assert text.startswith("line 0 line 1 ") is head
+    assert text.endswith(" line 398 line 399") is tail
+
+
+@pytest.mark.parametrize("keep", KEEPS)
+def test_the_line_says_how_many_tokens_went(tokenizer, keep):
+    text = truncate(LONG, 200, keep, tokenizer)
+    (said,) = re.findall(r"\[(\d+) tokens cut\]", text)
+    kept = [part for part in re.split(r"\n?\[\d+ tokens cut\]\n?", text) if part]
+    assert int(said) == count(tokenizer, LONG) - sum(count(tokenizer, part) for part in kept)
+
+
+@pytest.mark.parametrize("keep", KEEPS)
+@given(text=st.text(max_size=200), limit=st.integers(1, 120))
+def test_the_result_fits_and_is_always_the_same(tokenizer, keep, text, limit):
+    result = truncate(text, limit, keep, tokenizer)
+    assert count(tokenizer, result) <= limit
+    assert truncate(text, limit, keep, tokenizer) == result
+
+
+def test_the_kept_head_does_not_depend_on_how_long_the_text_gets(tokenizer):
+    long = "abcd efgh\n" * 2_000
+    sizes = (900, 1_500, 7_777, 20_000)
+    assert len({truncate(long[:size], 100, "head", tokenizer).split("\n[")[0] for size in sizes}) == 1
