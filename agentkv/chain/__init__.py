@@ -1,1 +1,29 @@
+"""From conversations to token ids: tokenizer, chat template, call dialects, and the append-only chain."""
 
+from agentkv.chain.chain import Chain, Segment, SegmentKind
+from agentkv.chain.constraint import LabelShape, Turn, TurnShape, check_label
+from agentkv.chain.format import ChatFormat
+from agentkv.chain.messages import Message, ToolDefinition, from_openai, to_openai
+from agentkv.chain.probe import ProbeReport, Verdict
+from agentkv.chain.tokenizer import Piece, Tokenizer
+from agentkv.chain.truncate import truncate
+
+__all__ = (
+    "Chain",
+    "ChatFormat",
+    "LabelShape",
+    "Message",
+    "Piece",
+    "ProbeReport",
+    "Segment",
+    "SegmentKind",
+    "Tokenizer",
+    "ToolDefinition",
+    "Turn",
+    "TurnShape",
+    "Verdict",
+    "check_label",
+    "from_openai",
+    "to_openai",
+    "truncate",
+)

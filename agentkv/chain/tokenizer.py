@@ -13,8 +13,9 @@ from agentkv.chain.added import AddedVocabulary, Match, Trust
 from agentkv.chain.base_tokenizer import BaseTokenizer, Place
 from agentkv.errors import SetupError
 
-__all__ = ("Piece", "Tokenizer")
+__all__ = ("Piece", "TextStream", "Tokenizer")
 
+_STREAM_CONTEXT = 16
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -75,7 +76,10 @@ class Tokenizer:
         return self._encode(trust, self._added.find(trust), len(trust.text))
 
     def stable(self, pieces: Sequence[Piece]) -> list[int]:
-        """The longest prefix of ``encode(pieces)`` that is sure to stay, whatever pieces or text follow."""
+        """The longest prefix of ``encode(pieces)`` that is sure to stay, whatever pieces or text follow.
+
+        It can be shorter for a longer text, whose end is less clear; what was stable once stays so.
+        """
         trust = _joined(pieces)
         matches = self._added.find(trust)
         settled = self._added.settled(trust, matches)
@@ -87,6 +91,14 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``, special tokens included."""
         return self._whole.decode(list(ids), skip_special_tokens=False)
+
+    def count(self, text: str) -> int:
+        """How many tokens ``text`` is as untrusted text."""
+        return len(self.encode([Piece(text, trusted=False)]))
+
+    def stream(self) -> "TextStream":
+        """A decoder for ids that come a few at a time."""
+        return TextStream(self)
 
     def token_id(self, text: str) -> int | None:
         """The id of the added token that reads exactly ``text``, or None."""
@@ -101,6 +113,29 @@ class Tokenizer:
             ids.append(match.id)
             at, before = match.stop, match
         return ids + self._base.encode(trust, at, end, _place(before))
+
+
+class TextStream:
+    """Turns ids into text as they come. Text whose last character is not whole yet is held back."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._ids: list[int] = []
+        self._shown = ""
+
+    def feed(self, ids: Sequence[int]) -> str:
+        """The text that ``ids`` add, which may be none."""
+        self._ids.extend(ids)
+        text = self._tokenizer.decode(self._ids)
+        if text.endswith("\ufffd") or not text.startswith(self._shown):
+            return ""
+        new = text[len(self._shown) :]
+        # Tokens are decoded in the light of those before them: a few are kept as context, the rest is settled.
+        if len(self._ids) > 2 * _STREAM_CONTEXT:
+            self._ids = self._ids[-_STREAM_CONTEXT:]
+            text = self._tokenizer.decode(self._ids)
+        self._shown = text
+        return new
 
 
 def _place(before: Match | None) -> Place:

@@ -4,9 +4,10 @@ An engine takes token ids and gives token ids; text, templates and tools are not
 are seconds on the engine's own ``clock``, which the runtime uses for everything it times.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, Protocol, runtime_checkable
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 import anyio
 from attrs import field, frozen
@@ -158,7 +159,7 @@ class Clock(Protocol):
 class Engine(Protocol):
     """Contract of every engine.
 
-    Leaving an iterator of ``generate`` early, or cancelling ``prefill``, aborts the request in the engine
+    Closing a generator of ``generate`` early, or cancelling ``prefill``, aborts the request in the engine
     before anything sent later is looked at: what was computed stays cached, and a request sent right behind
     finds it. Failures are raised as ``EngineError``; after ``aclose`` everything raises ``EngineUnavailable``.
     """
@@ -169,8 +170,11 @@ class Engine(Protocol):
     @property
     def clock(self) -> Clock: ...
 
-    def generate(self, request: GenerateRequest) -> AsyncIterator[Delta]:
-        """Stream one generation. At least one delta is yielded; the last carries ``finish`` and ``usage``."""
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
+        """Stream one generation. At least one delta is yielded; the last carries ``finish`` and ``usage``.
+
+        Close it (``contextlib.aclosing``) when leaving it early: that is what aborts the request.
+        """
         ...
 
     async def prefill(self, request: PrefillRequest) -> Receipt:
@@ -183,6 +187,16 @@ class Engine(Protocol):
         Always has ``running`` and ``waiting`` (requests now in the engine), ``prompt_tokens``,
         ``cached_tokens`` and ``computed_tokens`` (sums since start).
         """
+        ...
+
+    async def __aenter__(self) -> Self:
+        """Start the engine. Raises ``EngineStartError``. ``info`` and ``clock`` are valid from here on."""
+        ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """``aclose``."""
         ...
 
     async def aclose(self) -> None:

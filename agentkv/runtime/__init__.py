@@ -1,1 +1,9 @@
+"""Running agents: a pure reducer in an effectful shell."""
 
+from agentkv.runtime.events import RunEvent, from_journal
+from agentkv.runtime.reducer import replay
+from agentkv.runtime.result import Result
+from agentkv.runtime.run import Run
+from agentkv.runtime.runtime import Runtime, run_sync
+
+__all__ = ("Result", "Run", "RunEvent", "Runtime", "from_journal", "replay", "run_sync")

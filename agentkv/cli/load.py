@@ -1,0 +1,61 @@
+"""Find the agent or graph that ``FILE[:NAME]`` names."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from attrs import frozen
+
+from agentkv.errors import SetupError
+from agentkv.graph import Agent, Graph
+
+__all__ = ("Target", "load")
+
+# Where a file declares both, its graph is what it is about.
+_USUAL = ("graph", "agent")
+
+
+@frozen(kw_only=True)
+class Target:
+    """What to run, and the file it comes from."""
+
+    value: Agent[Any, Any] | Graph[Any, Any]
+    module: ModuleType
+
+    def get(self, name: str) -> Any:
+        """The module's ``name``, or None."""
+        return getattr(self.module, name, None)
+
+
+def load(spec: str) -> Target:
+    """Import the file and pick from it. Raises ``SetupError`` that says what is there to choose from."""
+    path, _, name = spec.rpartition(":") if ":" in spec and not Path(spec).exists() else (spec, "", "")
+    module = _import(Path(path))
+    found = {key: value for key, value in vars(module).items() if isinstance(value, Agent | Graph)}
+    if name:
+        if name not in found:
+            raise SetupError(f"{path} has no agent or graph {name!r}; it has {_list(found)}")
+        return Target(value=found[name], module=module)
+    usual = next((key for key in _USUAL if key in found), None)
+    if usual is None and len(found) != 1:
+        raise SetupError(f"say which of {path} to run, as {path}:NAME; it has {_list(found)}")
+    return Target(value=found[usual] if usual else next(iter(found.values())), module=module)
+
+
+def _list(found: dict[str, Any]) -> str:
+    return ", ".join(repr(name) for name in found) or "neither agents nor graphs"
+
+
+def _import(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise SetupError(f"there is no file {str(path)!r}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise SetupError(f"{str(path)!r} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    sys.path.insert(0, str(path.parent.resolve()))
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,64 @@
+"""``agentkv run``: one run, its answer and its report."""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+import anyio
+
+from agentkv.cli.load import Target, load
+from agentkv.config import KVConfig
+from agentkv.engines import Engine
+from agentkv.errors import SetupError
+from agentkv.runtime import Result, Runtime
+from agentkv.testing import sim
+
+__all__ = ("command",)
+
+
+def command(options: argparse.Namespace) -> int:
+    """Run ``options.target`` and print what came of it."""
+    target = load(options.target)
+    prompt = options.prompt if options.prompt is not None else target.get("prompt")
+    if not isinstance(prompt, str):
+        raise SetupError(f"give a prompt: agentkv run {options.target} PROMPT (the file has no prompt of its own)")
+    result = anyio.run(_run, target, prompt, options)
+    _show(result, options.json)
+    return 0
+
+
+async def _run(target: Target, prompt: str, options: argparse.Namespace) -> Result[Any]:
+    kv = KVConfig(kv_transfer_mode=options.kv_transfer_mode)
+    engine = _engine(target, options.engine)
+    async with Runtime(engine, store=options.store, kv=kv, progress=_progress) as runtime:
+        return await runtime.run(target.value, prompt, deps=target.get("deps"))
+
+
+def _engine(target: Target, spec: str) -> str | Engine:
+    """What the simulated model says is the file's own script, where it has one, else made up to fit."""
+    script = target.get("script")
+    kind, _, preset = spec.partition(":")
+    if kind != "sim":
+        return spec
+    return sim(script, preset=preset or "cpu")
+
+
+def _progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _show(result: Result[Any], as_json: bool) -> None:
+    if as_json:
+        report = result.kv.to_json()
+        print(json.dumps({"schema": report.pop("schema"), "output": _plain(result.output), **report}, indent=2))
+        return
+    print(result.output)
+    print()
+    print(result.kv.text())
+
+
+def _plain(output: Any) -> Any:
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(output, fallback=str)

@@ -1,0 +1,211 @@
+"""The account of every prompt token: where its KV came from, or why it had to be computed.
+
+Only the ledger reads what the engine reports. The prediction is made before the request is sent; the
+engine's own count decides.
+"""
+
+from collections.abc import Sequence
+
+from attrs import field, frozen
+
+from agentkv.engines.base import Receipt, Usage
+from agentkv.report.residency import Residency
+
+__all__ = ("Ask", "Ledger", "Step", "Totals")
+
+
+@frozen(kw_only=True)
+class Ask:
+    """One prompt about to be sent. ``keys`` are its full blocks' keys; token counts from the chain's start.
+
+    ``known`` tokens were known before it could be asked, ``diverged_at`` is where it leaves the chain's
+    former rendering (None: nowhere), ``adopted`` says that a prefetch of it was cut off in flight.
+    """
+
+    node: str
+    visit: int
+    agent: str
+    prompt: int
+    known: int
+    keys: Sequence[bytes]
+    predicted: int
+    adopted: bool = False
+    diverged_at: int | None = None
+
+
+@frozen(kw_only=True)
+class Step:
+    """A generation's account, in tokens: the nine parts from ``resident`` to ``salted`` add up to ``prompt``.
+
+    ``resident``: cached by earlier generations. ``prefilled``: prefilled ahead and used. Computed between ask
+    and first token, by cause: ``new`` not knowable before the ask; ``tail`` less than a block; ``cold`` never
+    seen by this engine; ``evicted`` seen but gone; ``diverged`` rewritten by the template; ``salted`` seen
+    under another salt only. ``uncached`` were read anew on request (``kv_transfer_mode="off"``).
+    """
+
+    node: str
+    visit: int
+    agent: str
+    prompt: int
+    cached: int
+    predicted: int
+    adopted: bool
+    generated: int
+    resident: int = 0
+    prefilled: int = 0
+    new: int = 0
+    tail: int = 0
+    cold: int = 0
+    evicted: int = 0
+    diverged: int = 0
+    salted: int = 0
+    uncached: int = 0
+
+    @property
+    def computed(self) -> int:
+        """Tokens computed between the ask and the first token."""
+        return self.prompt - self.cached
+
+
+@frozen(kw_only=True)
+class Totals:
+    """Sums of a run, in tokens. ``prefetched`` were computed ahead, ``aborted`` is the most that prefetches cut
+    off in flight may have computed besides; ``wasted`` of both were not used."""
+
+    prompt: int
+    cached: int
+    computed: int
+    generated: int
+    prefetched: int
+    prefetched_used: int
+    aborted: int
+    wasted: int
+
+    @property
+    def reduction_critical(self) -> float:
+        """1 − tokens computed between ask and first token ÷ prompt tokens."""
+        return 1 - self.computed / self.prompt if self.prompt else 0.0
+
+    @property
+    def reduction_total(self) -> float:
+        """1 − every computed token, prefetches and aborted work included, ÷ prompt tokens."""
+        return 1 - (self.computed + self.prefetched + self.aborted) / self.prompt if self.prompt else 0.0
+
+
+@frozen(kw_only=True)
+class _Parts:
+    counts: dict[str, int] = field(factory=dict)
+
+    def add(self, part: str, tokens: int) -> None:
+        if tokens > 0:
+            self.counts[part] = self.counts.get(part, 0) + tokens
+
+
+class Ledger:
+    """One run's account. Shares ``residency`` with all runs on the engine; ``reuse`` False reads no cache."""
+
+    def __init__(self, run_id: str, residency: Residency, salt: str | None, *, reuse: bool = True) -> None:
+        self.steps: list[Step] = []
+        self._run_id = run_id
+        self._residency = residency
+        self._salt = salt
+        self._reuse = reuse
+        self._prefetched = self._used = self._aborted = 0
+
+    def predict(self, keys: Sequence[bytes], prompt: int) -> int:
+        """Tokens of the prompt that the engine should find cached."""
+        return self._residency.hit(self._salt, keys, prompt) if self._reuse else 0
+
+    def resident(self, keys: Sequence[bytes]) -> int:
+        """Tokens at the chain's start believed cached."""
+        return self._residency.resident(self._salt, keys)
+
+    def generated(self, ask: Ask, usage: Usage, keys_after: Sequence[bytes]) -> Step:
+        """Book a generation. ``keys_after`` are the blocks of prompt and output that now have KV."""
+        hit = usage.cached // self._residency.block_size
+        parts = self._hit(ask, usage.cached)
+        self._residual(ask, usage.cached, parts)
+        self._residency.touch(self._salt, ask.keys[:hit], self._run_id)
+        self._residency.mark(self._salt, keys_after[hit:], "generation", self._run_id)
+        step = Step(
+            node=ask.node,
+            visit=ask.visit,
+            agent=ask.agent,
+            prompt=ask.prompt,
+            cached=usage.cached,
+            predicted=ask.predicted,
+            adopted=ask.adopted,
+            generated=usage.generated,
+            **parts.counts,
+        )
+        self.steps.append(step)
+        return step
+
+    def _hit(self, ask: Ask, cached: int) -> _Parts:
+        parts, block = _Parts(), self._residency.block_size
+        for start in range(0, cached, block):
+            tokens = min(block, cached - start)
+            key = ask.keys[start // block]
+            adopted = ask.adopted and self._residency.fate(self._salt, key) != "seen"
+            owner = self._residency.use(self._salt, key)
+            if owner is not None or adopted:
+                parts.add("prefilled", tokens)
+            else:
+                parts.add("resident", tokens)
+            self._used += tokens if owner == self._run_id or adopted else 0
+        return parts
+
+    def _residual(self, ask: Ask, cached: int, parts: _Parts) -> None:
+        if not self._reuse:
+            parts.add("uncached", ask.prompt)
+            return
+        block = self._residency.block_size
+        for start in range(cached, ask.prompt, block):
+            end = min(start + block, ask.prompt)
+            self._block_residual(ask, start, end, parts, first=start == cached)
+
+    def _block_residual(self, ask: Ask, start: int, end: int, parts: _Parts, *, first: bool) -> None:
+        block = self._residency.block_size
+        full = end % block == 0 and end // block <= len(ask.keys)
+        fate = self._residency.fate(self._salt, ask.keys[start // block]) if full else "unseen"
+        if fate == "seen":
+            # The last block of an aligned prompt is computed even when it is cached: that is no eviction.
+            parts.add("tail" if first and end == ask.prompt else "evicted", end - start)
+            return
+        if fate == "salted":
+            parts.add("salted", end - start)
+            return
+        before = max(0, min(end, ask.known) - start)
+        parts.add("new", end - start - before)
+        if end > ask.known or not full:
+            parts.add("tail", before)
+        elif ask.diverged_at is not None and start >= ask.diverged_at // block * block:
+            parts.add("diverged", before)
+        else:
+            parts.add("cold", before)
+
+    def prefetched(self, keys: Sequence[bytes], receipt: Receipt) -> None:
+        """Book a prefetch that ended; ``keys`` are its blocks."""
+        hit = receipt.cached // self._residency.block_size
+        self._residency.touch(self._salt, keys[:hit], self._run_id)
+        self._residency.mark(self._salt, keys[hit:], "prefetch", self._run_id)
+        self._prefetched += receipt.computed
+
+    def aborted(self, tokens: int) -> None:
+        """Book a prefetch cut off in flight: at most ``tokens`` were computed for it."""
+        self._aborted += tokens
+
+    def totals(self) -> Totals:
+        """The sums so far."""
+        prompt, cached = sum(s.prompt for s in self.steps), sum(s.cached for s in self.steps)
+        spent = self._prefetched + self._aborted
+        return Totals(
+            prompt=prompt,
+            cached=cached,
+            computed=prompt - cached,
+            generated=sum(s.generated for s in self.steps),
+            prefetched=self._prefetched,
+            prefetched_used=self._used,
+            aborted=self._aborted,
+            wasted=max(0, spent - self._used),
+        )

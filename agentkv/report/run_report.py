@@ -1,0 +1,120 @@
+"""A run's report: the ledger of every prompt token, the timeline, and what was left behind."""
+
+from typing import Any
+
+from attrs import asdict, frozen
+
+from agentkv.engines.base import EngineInfo
+from agentkv.report.ledger import Step, Totals
+from agentkv.report.timeline import Span, covered, timeline_lines
+
+__all__ = ("RunReport",)
+
+SCHEMA = "agentkv.run/1"
+_CAUSES = ("new", "tail", "cold", "evicted", "diverged", "salted", "uncached")
+
+
+@frozen(kw_only=True)
+class RunReport:
+    """The account of one run. Tokens are counted by the engine; times are clock seconds.
+
+    ``abandoned`` names sync tools whose worker thread was still running when nobody waited for it any more.
+    """
+
+    run_id: str
+    graph: str
+    mode: str
+    engine: EngineInfo
+    outcome: str
+    steps: tuple[Step, ...]
+    totals: Totals
+    spans: tuple[Span, ...]
+    abandoned: tuple[str, ...] = ()
+
+    @property
+    def ttft(self) -> tuple[float, ...]:
+        """Seconds from ask to first token, by generation."""
+        return tuple(span.seconds for span in self.spans if span.kind == "ttft")
+
+    @property
+    def ttft_after_tool(self) -> tuple[float, ...]:
+        """The same for resumes alone."""
+        return tuple(span.seconds for span in self.spans if span.kind == "ttft" and span.after_tool)
+
+    @property
+    def overlap(self) -> float:
+        """Share of the prefill-ahead time that ran under a tool; 0 if nothing was prefilled."""
+        prefills = [span for span in self.spans if span.kind == "prefill"]
+        tools = [span for span in self.spans if span.kind == "tool"]
+        total = sum(span.seconds for span in prefills)
+        under = sum(max((span.inside(tool) for tool in tools), default=0.0) for span in prefills)
+        return under / total if total else 0.0
+
+    def saving(self) -> str:
+        """One sentence: what prefilling ahead saved, or why it saved nothing."""
+        if self.totals.prefetched_used:
+            return f"{self.totals.prefetched_used} tokens were prefilled ahead and used: the resume did not wait for them."
+        if self.mode in ("off", "prefix"):
+            return f"Nothing was prefilled ahead: kv_transfer_mode is {self.mode!r}."
+        if not any(span.kind == "tool" for span in self.spans):
+            return "Nothing was prefilled ahead: no tool ran, so there was no time to do it in."
+        if not self.totals.prefetched and not self.totals.aborted:
+            block = self.engine.block_size
+            return f"Nothing was prefilled ahead: less than a whole block of {block} tokens became known while tools ran."
+        return "What was prefilled ahead was not used: it is counted as waste."
+
+    def text(self) -> str:
+        """The report for a terminal."""
+        return "\n".join((*self._head(), *self._table(), *self._sums(), "timeline", *timeline_lines(self.spans)))
+
+    def _head(self) -> list[str]:
+        engine = f"{self.engine.name} {self.engine.version}".strip()
+        return [f"run {self.run_id}  {self.graph}  {self.outcome}  kv_transfer_mode={self.mode}  engine={engine}"]
+
+    def _table(self) -> list[str]:
+        lines = ["KV ledger (tokens)", f"  {'step':<14}{'prompt':>8}{'resident':>10}{'ahead':>7}{'computed':>10}  computed because"]
+        for step in self.steps:
+            causes = ", ".join(f"{getattr(step, cause)} {cause}" for cause in _CAUSES if getattr(step, cause))
+            name = f"{step.node}#{step.visit}"
+            lines.append(
+                f"  {name:<14}{step.prompt:>8}{step.resident:>10}{step.prefilled:>7}{step.computed:>10}  {causes}"
+            )
+        return lines
+
+    def _sums(self) -> list[str]:
+        t = self.totals
+        aborted = f", at most {t.aborted} in steps cut off" if t.aborted else ""
+        lines = [
+            f"  prefilled ahead {t.prefetched}{aborted}; used {t.prefetched_used}; waste {t.wasted}",
+            f"  prefill token reduction: critical path {t.reduction_critical:.1%}, total {t.reduction_total:.1%}",
+            f"  {self.saving()}",
+            f"time  tools {covered(self.spans, 'tool'):.3f}s  decode {covered(self.spans, 'decode'):.3f}s  "
+            f"first tokens {sum(self.ttft):.3f}s, of which after tools {sum(self.ttft_after_tool):.3f}s  "
+            f"overlap {self.overlap:.0%}",
+        ]
+        if self.abandoned:
+            lines.append(f"  still running in worker threads: {', '.join(self.abandoned)}")
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as a JSON-compatible dict; its first field names the schema."""
+        engine = asdict(self.engine)
+        return {
+            "schema": SCHEMA,
+            "run": self.run_id,
+            "graph": self.graph,
+            "mode": self.mode,
+            "outcome": self.outcome,
+            "engine": {**engine, "capabilities": dict(self.engine.capabilities)},
+            "steps": [{**asdict(step), "computed": step.computed} for step in self.steps],
+            "totals": {
+                **asdict(self.totals),
+                "reduction": {"critical": self.totals.reduction_critical, "total": self.totals.reduction_total},
+            },
+            "ttft_s": list(self.ttft),
+            "ttft_after_tool_s": list(self.ttft_after_tool),
+            "overlap": self.overlap,
+            "spans": [asdict(span) for span in self.spans],
+            "abandoned": list(self.abandoned),
+            "saving": self.saving(),
+        }

@@ -1,0 +1,69 @@
+"""Where a run's time went: waiting for first tokens, decoding, tools, and what was prefilled meanwhile."""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from attrs import frozen
+
+__all__ = ("Span", "SpanKind", "covered", "timeline_lines")
+
+SpanKind = Literal["ttft", "decode", "tool", "prefill"]
+
+
+@frozen(kw_only=True)
+class Span:
+    """A stretch of time in clock seconds.
+
+    ``ttft`` runs from the moment a generation could be asked for to its first token; ``after_tool`` marks
+    that of a resume. ``tokens`` are those decoded or prefilled in the span.
+    """
+
+    kind: SpanKind
+    label: str
+    start: float
+    end: float
+    tokens: int = 0
+    after_tool: bool = False
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+    def inside(self, other: "Span") -> float:
+        """Seconds of this span that fall within ``other``."""
+        return max(0.0, min(self.end, other.end) - max(self.start, other.start))
+
+
+def covered(spans: Iterable[Span], kind: SpanKind) -> float:
+    """Seconds during which at least one span of ``kind`` was open."""
+    total, until = 0.0, float("-inf")
+    for span in sorted((s for s in spans if s.kind == kind), key=lambda s: s.start):
+        total += max(0.0, span.end - max(span.start, until))
+        until = max(until, span.end)
+    return total
+
+
+_TITLES = {"decode": "decode", "tool": "tool", "prefill": "prefill ahead"}
+
+
+def timeline_lines(spans: Sequence[Span]) -> list[str]:
+    """One line a span, in order of start, in seconds from the first; prefills show the tool they ran under."""
+    if not spans:
+        return []
+    zero = min(span.start for span in spans)
+    lines = []
+    for span in sorted(spans, key=lambda s: (s.start, s.end)):
+        lines.append(f"  {span.start - zero:8.3f}s  {span.seconds:7.3f}s  {_describe(span, spans)}")
+    return lines
+
+
+def _describe(span: Span, spans: Sequence[Span]) -> str:
+    if span.kind == "ttft":
+        return f"{'wait after tool' if span.after_tool else 'TTFT'}  {span.label}"
+    text = f"{_TITLES[span.kind]}  {span.label}"
+    if span.tokens:
+        text += f"  {span.tokens} tokens"
+    under = [tool.label for tool in spans if tool.kind == "tool" and span.inside(tool) > 0]
+    if span.kind == "prefill" and under:
+        text += f"  (while {', '.join(under)} ran)"
+    return text

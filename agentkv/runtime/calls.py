@@ -1,0 +1,126 @@
+"""The reducer's part about tool calls: starting them, gathering exactly one result for each, going on."""
+
+from attrs import evolve
+
+from agentkv.chain import Message
+from agentkv.graph import END
+from agentkv.runtime.asking import Step, ask, fail
+from agentkv.runtime.events import CallFinished, RunFinished
+from agentkv.runtime.program import Program
+from agentkv.runtime.rendering import not_run, result_messages, tips
+from agentkv.runtime.state import CallTool, End, Follow, Slot, State
+from agentkv.tools import Outcome, ToolCall
+
+__all__ = ("begin", "cancelled", "finished")
+
+# Outcomes that count against a tool's retries; the model is told to try again.
+RETRIED = ("invalid", "retry", "unknown_tool")
+
+
+def begin(program: Program, state: State, node: str, calls: tuple[ToolCall, ...], at: float) -> Step:
+    """Hand ``calls`` to the tool node ``node``."""
+    limit = program.limits.tool_calls
+    if state.calls + len(calls) > limit:
+        return fail(state, "LimitExceeded", f"node {node!r}: Limits.tool_calls={limit} reached", at)
+    offered = program.nodes[state.asking].tools
+    slots = tuple(Slot(call=call, outcome=None if call.name in offered else _unknown(call, list(offered))) for call in calls)
+    known = tuple(i for i, slot in enumerate(slots) if slot.outcome is not None)
+    state = evolve(state, phase="calling", node=node, slots=slots, arrived=known, calls=state.calls + len(calls))
+    for index in known:
+        state, failed = _count(program, state, index)
+        if failed:
+            return fail(state, "ModelOutputError", failed, at)
+    return _go_on(program, state, at)
+
+
+def _unknown(call: ToolCall, offered: list[str]) -> Outcome:
+    there = ", ".join(sorted(offered)) or "none"
+    return Outcome(status="unknown_tool", text=f"There is no tool {call.name!r}. Available: {there}.")
+
+
+def finished(program: Program, state: State, event: CallFinished) -> Step:
+    """Note a call's result, and go on when it was the last."""
+    outcome = Outcome(status=event.status, text=event.text, abandoned=event.abandoned)  # type: ignore[arg-type]  # journalled as text
+    if state.slots[event.index].outcome is not None:
+        return state, ()
+    state = _with_slot(state, event.index, evolve(state.slots[event.index], outcome=outcome))
+    state, failed = _count(program, evolve(state, arrived=(*state.arrived, event.index)), event.index)
+    if failed:
+        return fail(state, "ModelOutputError", failed, event.at)
+    return _go_on(program, state, event.at)
+
+
+def _count(program: Program, state: State, index: int) -> tuple[State, str]:
+    """Count a result against its tool's retries; the second value says why the run must fail, if it must."""
+    slot = state.slots[index]
+    assert slot.outcome is not None
+    name = slot.call.name
+    asking = program.nodes[state.asking]
+    failures = state.retries.get(name, 0) + 1 if slot.outcome.status in RETRIED else 0
+    allowed = asking.tools[name].retries if name in asking.tools else asking.agent.agent.retries
+    state = evolve(state, retries={**state.retries, name: failures})
+    if failures <= allowed:
+        return state, ""
+    return state, f"node {state.node!r}: tool {name!r} failed after {allowed} retries: {slot.outcome.text}"
+
+
+def _go_on(program: Program, state: State, at: float) -> Step:
+    if all(slot.outcome is not None for slot in state.slots):
+        return _all_done(program, state, at)
+    ahead = tips(program, state)
+    state = evolve(state, known={**state.known, **{tip.agent: len(tip.chain) for tip in ahead}})
+    starting = _startable(program, state)
+    for command in starting:
+        state = _with_slot(state, command.index, evolve(state.slots[command.index], started=True))
+    return state, (*starting, Follow(tips=ahead))
+
+
+def _startable(program: Program, state: State) -> tuple[CallTool, ...]:
+    """Calls to start now: a ``sequential`` tool waits for all before it, and all after it wait for it."""
+    node = program.graph.nodes[state.node]
+    tools = program.nodes[state.asking].tools
+    running = sum(slot.started and slot.outcome is None for slot in state.slots)
+    room = len(state.slots) if node.max_concurrency is None else node.max_concurrency - running
+    commands: list[CallTool] = []
+    open_before = False
+    for index, slot in enumerate(state.slots):
+        if slot.outcome is not None:
+            continue
+        sequential = tools[slot.call.name].sequential
+        if sequential and open_before:
+            break
+        if not slot.started and len(commands) < room:
+            commands.append(CallTool(node=state.node, asking=state.asking, index=index, call=slot.call))
+        if sequential:
+            break
+        open_before = True
+    return tuple(commands)
+
+
+def _all_done(program: Program, state: State, at: float) -> Step:
+    results = tuple(message for message in result_messages(program, state) if message is not None)
+    state = evolve(state, messages=(*state.messages, *results), slots=(), arrived=())
+    target = program.graph.after(state.node)
+    if target != END and program.graph.nodes[target].kind == "observe":
+        target = program.graph.after(target)
+    if target == END:
+        return state, (End(event=RunFinished(text=results[-1].content, complete=True, at=at)),)
+    return ask(program, state, target, at)
+
+
+def cancelled(program: Program, state: State) -> State:
+    """Give every call that has no result one that says so, and put all results into the conversation."""
+    if not state.slots:
+        unanswered = not_run(state.messages[-1]) if state.messages else ()
+        return evolve(state, messages=(*state.messages, *unanswered))
+    slots = tuple(
+        slot if slot.outcome else evolve(slot, outcome=Outcome(status="cancelled", text="The call was cancelled."))
+        for slot in state.slots
+    )
+    state = evolve(state, slots=slots, arrived=tuple(range(len(slots))))
+    results = tuple(message for message in result_messages(program, state) if message is not None)
+    return evolve(state, messages=(*state.messages, *results), slots=(), arrived=())
+
+
+def _with_slot(state: State, index: int, slot: Slot) -> State:
+    return evolve(state, slots=(*state.slots[:index], slot, *state.slots[index + 1 :]))

@@ -1,0 +1,83 @@
+"""Runs tool calls, one task each, and reports exactly one result for each."""
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+from anyio import CapacityLimiter
+from anyio.abc import TaskGroup
+
+from agentkv.engines.base import Clock
+from agentkv.errors import AgentKVError, NodeError
+from agentkv.graph import END, CallResult
+from agentkv.runtime.events import CallFinished, CallStarted
+from agentkv.runtime.program import Program
+from agentkv.runtime.state import CallTool
+from agentkv.tools import Context, Outcome, Tool, invoke
+
+__all__ = ("Dispatcher",)
+
+Report = Callable[[CallStarted | CallFinished | AgentKVError], None]
+
+
+class Dispatcher:
+    """The tool side of one run. ``report`` takes what happened in order; an error ends the run."""
+
+    def __init__(self, program: Program, clock: Clock, run_id: str, deps: Any, limiter: CapacityLimiter, report: Report) -> None:
+        self._program, self._clock = program, clock
+        self._run_id, self._deps, self._limiter, self._report = run_id, deps, limiter, report
+        self.abandoned: list[str] = []
+
+    def start(self, tasks: TaskGroup, command: CallTool, attempt: int) -> None:
+        """Start a call in a task of its own within ``tasks``."""
+        tasks.start_soon(self._call, command, attempt, name=f"tool {command.call.name}")
+
+    async def _call(self, command: CallTool, attempt: int) -> None:
+        tool = self._program.nodes[command.asking].tools[command.call.name]
+        now = self._clock.now
+        self._report(CallStarted(node=command.node, index=command.index, call=command.call, at=now()))
+        try:
+            outcome = await self._invoke(tool, command, attempt)
+            text = self._observed(command, outcome)
+        except AgentKVError as error:
+            self._report(error)
+            return
+        self._report(
+            CallFinished(
+                node=command.node, index=command.index, status=outcome.status, text=text, abandoned=outcome.abandoned, at=now()
+            )
+        )
+
+    async def _invoke(self, tool: Tool[Any, ..., Any], command: CallTool, attempt: int) -> Outcome:
+        context = Context(
+            self._deps,
+            run_id=self._run_id,
+            tool=tool.name,
+            call_id=command.call.id,
+            attempt=attempt,
+            sleep=self._clock.sleep,
+        )
+        try:
+            outcome = await invoke(tool, command.call, context, self._clock, limiter=self._limiter)
+        except anyio.get_cancelled_exc_class():
+            if tool.kind == "sync":
+                self.abandoned.append(tool.name)
+            raise
+        if outcome.abandoned:
+            self.abandoned.append(tool.name)
+        return outcome
+
+    def _observed(self, command: CallTool, outcome: Outcome) -> str:
+        """What the model is told: the result, through the observe node if one follows."""
+        after = self._program.graph.after(command.node)
+        node = None if after == END else self._program.graph.nodes[after]
+        if node is None or node.kind != "observe" or node.render is None:
+            return outcome.text
+        call = command.call
+        try:
+            text = node.render(CallResult(name=call.name, arguments=call.arguments, text=outcome.text, status=outcome.status))
+        except Exception as error:
+            raise NodeError(f"observe node {node.name!r}: its render function raised {type(error).__name__}: {error}") from error
+        if not isinstance(text, str):
+            raise NodeError(f"observe node {node.name!r}: its render function returned {type(text).__name__}, not str")
+        return text

@@ -1,0 +1,207 @@
+"""What happens to a run: a closed union of facts.
+
+Every event but ``TextDelta`` and ``Prefetched`` is journalled, in order, and is all that is needed to
+rebuild the run's state. ``at`` is the engine clock's time in seconds.
+"""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, TypeAlias
+
+from attrs import asdict, field, frozen
+
+from agentkv.errors import StoreError
+from agentkv.tools import ToolCall
+
+__all__ = (
+    "CallFinished",
+    "CallStarted",
+    "Event",
+    "GenerationAsked",
+    "GenerationFinished",
+    "Prefetched",
+    "RunCancelledEvent",
+    "RunEvent",
+    "RunFailed",
+    "RunFinished",
+    "RunStarted",
+    "TextDelta",
+    "from_journal",
+    "to_journal",
+)
+
+
+def _ids(ids: Iterable[int]) -> tuple[int, ...]:
+    # A journal gives back a list.
+    return tuple(ids)
+
+
+@frozen(kw_only=True)
+class RunStarted:
+    """The run began. ``graph`` is the graph's name, ``digest`` the hash of its declaration."""
+
+    type: ClassVar = "run_started"
+    run_id: str
+    graph: str
+    digest: str
+    prompt: str
+    at: float
+
+
+@frozen(kw_only=True)
+class GenerationAsked:
+    """A generation is about to be sent: ``prompt`` tokens, of which ``predicted`` should be in the cache.
+
+    ``known`` tokens of the prompt were known before the ask; ``asked_at`` is when it could first be asked.
+    ``adopted``: a prefetch of this chain was in flight, so ``predicted`` is a lower bound.
+    """
+
+    type: ClassVar = "generation_asked"
+    node: str
+    visit: int
+    agent: str
+    prompt: int
+    predicted: int
+    known: int
+    adopted: bool
+    asked_at: float
+    at: float
+
+
+@frozen(kw_only=True)
+class GenerationFinished:
+    """A generation ended. ``prompt`` and ``cached`` are the engine's own counts, in tokens."""
+
+    type: ClassVar = "generation_finished"
+    node: str
+    visit: int
+    token_ids: tuple[int, ...] = field(converter=_ids)
+    finish: str
+    prompt: int
+    cached: int
+    first_at: float
+    at: float
+
+
+@frozen(kw_only=True)
+class CallStarted:
+    """A tool was started for a call. ``index`` is the call's place among the calls of its generation."""
+
+    type: ClassVar = "call_started"
+    node: str
+    index: int
+    call: ToolCall
+    at: float
+
+
+@frozen(kw_only=True)
+class CallFinished:
+    """A call has its result: ``text`` is what the model is told, after any observe node.
+
+    ``status`` is the outcome's; ``abandoned`` says that a worker thread of the tool is still running.
+    """
+
+    type: ClassVar = "call_finished"
+    node: str
+    index: int
+    status: str
+    text: str
+    abandoned: bool
+    at: float
+
+
+@frozen(kw_only=True)
+class RunFinished:
+    """The run ended with an answer, as the model wrote it. ``complete`` is False if it was cut off."""
+
+    type: ClassVar = "run_finished"
+    text: str
+    complete: bool
+    at: float
+
+
+@frozen(kw_only=True)
+class RunFailed:
+    """The run ended with an error: ``kind`` is the name of a class in ``agentkv.errors``."""
+
+    type: ClassVar = "run_failed"
+    kind: str
+    message: str
+    at: float
+
+
+@frozen(kw_only=True)
+class RunCancelledEvent:
+    """The run was cancelled. Calls without a result got one that says so."""
+
+    type: ClassVar = "run_cancelled"
+    at: float
+
+
+@frozen(kw_only=True)
+class TextDelta:
+    """Text as it is decoded; not journalled (the ids are, when the generation ends)."""
+
+    type: ClassVar = "text_delta"
+    node: str
+    text: str
+    at: float
+
+
+@frozen(kw_only=True)
+class Prefetched:
+    """One step of a prefetch ended: tokens ``start`` to ``end`` of ``agent``'s chain, ``computed`` of them."""
+
+    type: ClassVar = "prefetched"
+    agent: str
+    start: int
+    end: int
+    computed: int
+    sent_at: float
+    at: float
+
+
+Event: TypeAlias = (
+    RunStarted
+    | GenerationAsked
+    | GenerationFinished
+    | CallStarted
+    | CallFinished
+    | RunFinished
+    | RunFailed
+    | RunCancelledEvent
+)
+RunEvent: TypeAlias = Event | TextDelta | Prefetched
+
+_JOURNALLED: dict[str, type[Any]] = {
+    cls.type: cls
+    for cls in (
+        RunStarted,
+        GenerationAsked,
+        GenerationFinished,
+        CallStarted,
+        CallFinished,
+        RunFinished,
+        RunFailed,
+        RunCancelledEvent,
+    )
+}
+
+
+def to_journal(event: Event) -> dict[str, Any]:
+    """The event as a JSON-compatible dict whose ``type`` names it."""
+    return {"type": event.type, **asdict(event)}
+
+
+def from_journal(entry: dict[str, Any]) -> Event:
+    """The event that ``to_journal`` wrote. Raises ``StoreError`` for anything else."""
+    values = dict(entry)
+    cls = _JOURNALLED.get(str(values.pop("type", None)))
+    if cls is None:
+        raise StoreError(f"the journal holds an entry of unknown type {entry.get('type')!r}")
+    if "call" in values:
+        values["call"] = ToolCall(**values["call"])
+    try:
+        event: Event = cls(**values)
+    except TypeError as error:
+        raise StoreError(f"the journal's {cls.type!r} entry does not fit this version: {error}") from error
+    return event

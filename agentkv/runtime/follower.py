@@ -1,0 +1,102 @@
+"""The task that keeps the engine's KV caught up with what is certain of a run's next prompts."""
+
+from collections.abc import Callable
+
+import anyio
+
+from agentkv.config import KVConfig
+from agentkv.engines.base import Engine, PrefillRequest
+from agentkv.errors import EngineError
+from agentkv.follow import follows, next_step
+from agentkv.report import Ledger
+from agentkv.runtime.events import Prefetched
+from agentkv.runtime.feed import Feed
+from agentkv.runtime.state import Tip
+
+__all__ = ("Follower",)
+
+
+class Follower:
+    """Prefills tips ahead in small steps, one request at a time; the newest tips replace the former ones."""
+
+    def __init__(
+        self, engine: Engine, config: KVConfig, ledger: Ledger, run_id: str, salt: str | None, publish: Callable[[Prefetched], None]
+    ) -> None:
+        self._engine, self._config, self._ledger = engine, config, ledger
+        self._run_id, self._salt, self._publish = run_id, salt, publish
+        self._targets: Feed[tuple[Tip, ...]] = Feed()
+        self._scope: anyio.CancelScope | None = None
+        self._idle = anyio.Event()
+        self._idle.set()
+        self._in_flight: str | None = None
+        self._sent = 0
+
+    def follow(self, tips: tuple[Tip, ...]) -> None:
+        """Catch up with ``tips`` from now on, after the step in flight."""
+        self._targets.put(tips)
+
+    async def adopt(self, agent: str) -> bool:
+        """Stop: abort the step in flight and return when the engine has been told so.
+
+        True if that step was for ``agent``'s chain: a request sent now finds what it had dispatched.
+        """
+        self._targets.clear()
+        adopted = self._in_flight == agent
+        if self._scope is not None:
+            self._scope.cancel()
+        await self._idle.wait()
+        return adopted
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async for tips in self._targets:
+            self._idle = anyio.Event()
+            try:
+                with anyio.CancelScope() as self._scope:
+                    await self._catch_up(tips)
+            finally:
+                self._scope = None
+                self._idle.set()
+
+    async def _catch_up(self, tips: tuple[Tip, ...]) -> None:
+        for tip in tips:
+            if not follows(self._config.kv_transfer_mode, len(tip.chain)):
+                continue
+            while not self._targets and await self._step(tip):
+                pass
+
+    async def _step(self, tip: Tip) -> bool:
+        block = self._engine.info.block_size
+        keys = tip.chain.block_keys(block)
+        start = self._ledger.resident(keys)
+        end = next_step(start, len(tip.chain), block, self._config.prefetch_step)
+        if end is None:
+            return False
+        self._in_flight = tip.agent
+        try:
+            return await self._prefill(tip, start, end)
+        except EngineError:
+            # Prefilling ahead is an offer: a run that can go on without it goes on.
+            return False
+        except anyio.get_cancelled_exc_class():
+            self._ledger.aborted(end - start)
+            raise
+        finally:
+            self._in_flight = None
+
+    async def _prefill(self, tip: Tip, start: int, end: int) -> bool:
+        self._sent += 1
+        request = PrefillRequest(
+            request_id=f"{self._run_id}/ahead/{self._sent}",
+            token_ids=tip.chain.ids()[:end],
+            cache_salt=self._salt,
+            tag=f"{self._run_id}/ahead",
+        )
+        receipt = await self._engine.prefill(request)
+        self._ledger.prefetched(tip.chain.block_keys(self._engine.info.block_size)[: end // self._engine.info.block_size], receipt)
+        self._publish(
+            Prefetched(
+                agent=tip.agent, start=start, end=end, computed=receipt.computed, sent_at=receipt.sent_at, at=receipt.done_at
+            )
+        )
+        return True

@@ -1,0 +1,60 @@
+"""The reducer's part about a generation that ended: what follows from its tokens."""
+
+from attrs import evolve
+
+from agentkv.chain import Message, Segment, Turn
+from agentkv.graph import END
+from agentkv.runtime import calls
+from agentkv.runtime.asking import Step, ask, fail
+from agentkv.runtime.events import GenerationFinished, RunFinished
+from agentkv.runtime.program import NodeProgram, Program
+from agentkv.runtime.rendering import not_run, with_chain
+from agentkv.runtime.state import ChainState, End, State
+
+__all__ = ("finished",)
+
+def finished(program: Program, state: State, event: GenerationFinished) -> Step:
+    """Append what was generated, and follow the label, the calls or the answer in it."""
+    node = program.nodes[event.node]
+    state, turn = _append(program, state, node, event)
+    if state.tokens >= program.limits.tokens:
+        return fail(state, "LimitExceeded", f"node {event.node!r}: Limits.tokens={program.limits.tokens} reached", event.at)
+    if problem := _unfit(node, turn):
+        return _rejected(program, state, node, problem, event.at)
+    state = evolve(state, rejected=0)
+    target = program.graph.after_generation(event.node, turn.label, bool(turn.calls))
+    if turn.calls:
+        return calls.begin(program, state, target, turn.calls, event.at)
+    if target == END:
+        text, complete = turn.text, event.finish == "stop"
+        return state, (End(event=RunFinished(text=text, complete=complete, at=event.at)),)
+    return ask(program, state, target, event.at)
+
+
+def _append(program: Program, state: State, node: NodeProgram, event: GenerationFinished) -> tuple[State, Turn]:
+    ids, closed = program.format.close(event.token_ids)
+    text = program.format.tokenizer.decode(ids[:-1] if closed else ids)
+    turn = program.format.dialect.parse(text, node.shape, state.calls + 1)
+    agent = node.agent.agent.name
+    before = state.chains[agent]
+    chain = before.chain.extend(Segment(kind="assistant", label=event.node, ids=tuple(ids)))
+    message = Message(role="assistant", content=turn.content, calls=turn.calls)
+    state = evolve(state, messages=(*state.messages, message), tokens=state.tokens + len(event.token_ids))
+    state = with_chain(state, agent, ChainState(chain=chain, seen=len(state.messages), closed=closed))
+    return evolve(state, known={**state.known, agent: len(chain)}), turn
+
+
+def _unfit(node: NodeProgram, turn: Turn) -> str:
+    """Why the node cannot use this turn, as told to the model; empty if it can."""
+    if turn.problem is not None:
+        return turn.problem
+    return "" if turn.calls or node.shape.answer is None else node.agent.agent.answer_problem(turn.text)
+
+
+def _rejected(program: Program, state: State, node: NodeProgram, problem: str, at: float) -> Step:
+    name, allowed = node.node.name, node.agent.agent.retries
+    if state.rejected >= allowed:
+        return fail(state, "ModelOutputError", f"node {name!r}: {problem} (after {allowed} retries)", at)
+    told = (*not_run(state.messages[-1]), Message(role="user", content=problem))
+    state = evolve(state, messages=(*state.messages, *told), rejected=state.rejected + 1)
+    return ask(program, state, name, at, instruct=False)

@@ -1,0 +1,101 @@
+"""The generating side of one run: predict, ask, stream, book."""
+
+from collections.abc import Callable
+from contextlib import aclosing
+
+from agentkv.chain import Segment
+from agentkv.config import KVConfig
+from agentkv.engines.base import Delta, Engine, GenerateRequest, Sampling
+from agentkv.errors import EngineError
+from agentkv.report import Ask, Ledger
+from agentkv.runtime.events import GenerationAsked, GenerationFinished, TextDelta
+from agentkv.runtime.program import Program
+from agentkv.runtime.state import Generate
+
+__all__ = ("Generator",)
+
+
+class Generator:
+    """Turns a ``Generate`` command into one engine request and its tokens into events."""
+
+    def __init__(
+        self, engine: Engine, config: KVConfig, program: Program, ledger: Ledger, run_id: str, salt: str | None
+    ) -> None:
+        self._engine, self._config, self._program, self._ledger = engine, config, program, ledger
+        self._run_id, self._salt = run_id, salt
+
+    def ask(self, command: Generate, adopted: bool) -> GenerationAsked:
+        """The fact to journal before the request is sent, with the prediction in it."""
+        keys = command.chain.block_keys(self._engine.info.block_size)
+        return GenerationAsked(
+            node=command.node,
+            visit=command.visit,
+            agent=command.agent,
+            prompt=len(command.chain),
+            predicted=self._ledger.predict(keys, len(command.chain)),
+            known=command.known,
+            adopted=adopted,
+            asked_at=command.asked_at,
+            at=self._engine.clock.now(),
+        )
+
+    async def generate(
+        self, command: Generate, asked: GenerationAsked, publish: Callable[[TextDelta], None]
+    ) -> GenerationFinished:
+        """Send the request, publish its text as it comes, book what it cost."""
+        ids: list[int] = []
+        first: Delta | None = None
+        last: Delta | None = None
+        text = self._program.format.tokenizer.stream()
+        async with aclosing(self._engine.generate(self._request(command))) as deltas:
+            async for last in deltas:
+                first = first or last
+                ids.extend(last.token_ids)
+                if new := text.feed(last.token_ids):
+                    publish(TextDelta(node=command.node, text=new, at=last.at))
+        if first is None or last is None or last.usage is None or last.finish is None:
+            raise EngineError(f"node {command.node!r}: the engine ended the request without a result")
+        self._book(command, asked, ids, last)
+        return GenerationFinished(
+            node=command.node,
+            visit=command.visit,
+            token_ids=tuple(ids),
+            finish=last.finish,
+            prompt=last.usage.prompt,
+            cached=last.usage.cached,
+            first_at=first.at,
+            at=self._engine.clock.now(),
+        )
+
+    def _request(self, command: Generate) -> GenerateRequest:
+        agent = self._program.agents[command.agent].agent
+        return GenerateRequest(
+            request_id=f"{self._run_id}/{command.node}/{command.visit}",
+            token_ids=command.chain.ids(),
+            max_tokens=command.max_tokens,
+            sampling=Sampling(temperature=agent.temperature, top_p=agent.top_p),
+            stop_token_ids=self._program.format.stop_ids,
+            constraint=command.constraint,
+            cache_salt=self._salt,
+            reuse=self._config.kv_transfer_mode != "off",
+            tag=f"{self._run_id}/{command.node}/{command.visit}",
+        )
+
+    def _book(self, command: Generate, asked: GenerationAsked, ids: list[int], last: Delta) -> None:
+        assert last.usage is not None
+        block = self._engine.info.block_size
+        after = command.chain.extend(Segment(kind="assistant", label=command.node, ids=tuple(ids)))
+        # The last generated token never has KV: it is fed to the model by the next request, if at all.
+        resident = (len(after) - 1) // block
+        ask = Ask(
+            node=command.node,
+            visit=command.visit,
+            agent=command.agent,
+            prompt=asked.prompt,
+            known=command.known,
+            keys=command.chain.block_keys(block),
+            predicted=asked.predicted,
+            adopted=asked.adopted,
+            diverged_at=command.diverged_at,
+        )
+        self._ledger.generated(ask, last.usage, after.block_keys(block)[:resident])

@@ -1,0 +1,233 @@
+"""One run: a loop that journals each event, reduces it and carries out what the reducer asks for."""
+
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+from attrs import frozen
+
+from agentkv import errors
+from agentkv.config import KVConfig
+from agentkv.engines.base import Engine
+from agentkv.errors import AgentKVError, LimitExceeded, RunCancelled, RunError
+from agentkv.report import Ledger, Residency, RunReport
+from agentkv.runtime.dispatcher import Dispatcher
+from agentkv.runtime.events import (
+    CallFinished,
+    CallStarted,
+    Event,
+    RunCancelledEvent,
+    RunEvent,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    to_journal,
+)
+from agentkv.runtime.feed import Feed
+from agentkv.runtime.follower import Follower
+from agentkv.runtime.generator import Generator
+from agentkv.runtime.program import Program
+from agentkv.runtime.reducer import reduce
+from agentkv.runtime.result import Result, make_result
+from agentkv.runtime.state import CallTool, Command, End, Follow, Generate, State
+from agentkv.runtime.timekeeper import Timekeeper
+from agentkv.store import Store
+
+__all__ = ("Run", "Services")
+
+Output = TypeVar("Output")
+
+
+@frozen(kw_only=True)
+class Services:
+    """What all runs of a runtime share. ``threads`` bounds the worker threads of sync tools."""
+
+    engine: Engine
+    store: Store
+    residency: Residency
+    kv: KVConfig
+    threads: anyio.CapacityLimiter
+
+
+class Run(Generic[Output]):
+    """A run in progress; made by ``Runtime.start`` and used as an async context manager.
+
+    Iterating gives its events as they happen, to one reader. Leaving the context ends a run that has not ended.
+    """
+
+    def __init__(
+        self, services: Services, program: Program, run_id: str, prompt: str, deps: Any, salt: str | None, *, watched: bool
+    ) -> None:
+        self.id = run_id
+        self._services, self._program, self._prompt = services, program, prompt
+        self._watched = watched
+        self._state = State()
+        self._seq = 0
+        self._cause: AgentKVError | None = None
+        self._ended = anyio.Event()
+        self._scope = anyio.CancelScope()
+        self._inbox: Feed[Event] = Feed()
+        self._events: Feed[RunEvent] = Feed()
+        self._ledger = Ledger(run_id, services.residency, salt, reuse=services.kv.kv_transfer_mode != "off")
+        self._timekeeper = Timekeeper()
+        self._follower = Follower(services.engine, services.kv, self._ledger, run_id, salt, self._publish)
+        self._generator = Generator(services.engine, services.kv, program, self._ledger, run_id, salt)
+        self._dispatcher = Dispatcher(program, services.engine.clock, run_id, deps, services.threads, self._reported)
+
+    async def __aenter__(self) -> Self:
+        self._tasks: TaskGroup = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._drive, name=f"run {self.id}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cancel()
+        # What the body raised is the caller's own: passed to the group, it would come out wrapped.
+        await self._tasks.__aexit__(None, None, None)
+
+    def __aiter__(self) -> AsyncIterator[RunEvent]:
+        return self._events
+
+    def cancel(self) -> None:
+        """End the run now: tools and engine requests are cancelled, every call gets a result that says so."""
+        self._scope.cancel()
+
+    async def result(self) -> Result[Output]:
+        """Wait for the end and return the answer. Raises what ended the run if that was not an answer."""
+        await self._ended.wait()
+        match self._state.end:
+            case RunFinished() as end:
+                return make_result(self._program, self._state, end, self.report)
+            case RunFailed() as end:
+                raise self._error(end) from (self._cause and self._cause.__cause__)
+            case _:
+                raise self._named(RunCancelled(f"run {self.id!r} was cancelled"))
+
+    @property
+    def state(self) -> State:
+        """The run's state now; a value."""
+        return self._state
+
+    @property
+    def report(self) -> RunReport:
+        """The account of the run so far."""
+        return RunReport(
+            run_id=self.id,
+            graph=self._program.graph.name,
+            mode=self._services.kv.kv_transfer_mode,
+            engine=self._services.engine.info,
+            outcome=self._state.end.type if self._state.end else "running",
+            steps=tuple(self._ledger.steps),
+            totals=self._ledger.totals(),
+            spans=self._timekeeper.spans(),
+            abandoned=tuple(self._dispatcher.abandoned),
+        )
+
+    async def _drive(self) -> None:
+        try:
+            with self._scope:
+                await self._until_ended()
+        except* AgentKVError as group:
+            await self._give_up(_leaf(group))
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._close()
+
+    async def _until_ended(self) -> None:
+        clock, limit = self._services.engine.clock, self._program.limits.seconds
+        async with clock.deadline(limit) as deadline:
+            await self._loop()
+        if deadline.cancelled_caught and self._state.end is None:
+            await self._give_up(LimitExceeded(f"run {self.id!r}: Limits.seconds={limit:g} reached"))
+
+    async def _loop(self) -> None:
+        async with anyio.create_task_group() as work:
+            work.start_soon(self._follower.run)
+            self._work = work
+            graph = self._program.graph
+            self._inbox.put(
+                RunStarted(run_id=self.id, graph=graph.name, digest=graph.digest, prompt=self._prompt, at=self._now())
+            )
+            while self._state.end is None:
+                await self._apply(await anext(self._inbox))
+            work.cancel_scope.cancel()
+
+    async def _apply(self, event: Event) -> None:
+        await self._journal(event)
+        self._state, commands = reduce(self._program, self._state, event)
+        self._publish(event)
+        for command in commands:
+            await self._execute(command)
+
+    async def _execute(self, command: Command) -> None:
+        match command:
+            case Generate():
+                adopted = await self._follower.adopt(command.agent)
+                asked = self._generator.ask(command, adopted)
+                await self._apply(asked)
+                self._inbox.put(await self._generator.generate(command, asked, self._publish))
+            case CallTool():
+                self._dispatcher.start(self._work, command, self._state.retries.get(command.call.name, 0))
+            case Follow():
+                self._follower.follow(command.tips)
+            case End():
+                self._inbox.put(command.event)
+
+    def _reported(self, what: CallStarted | CallFinished | AgentKVError) -> None:
+        self._inbox.put(self._failure(what) if isinstance(what, AgentKVError) else what)
+
+    def _failure(self, error: AgentKVError) -> RunFailed:
+        self._cause = error
+        return RunFailed(kind=type(error).__name__, message=str(error), at=self._now())
+
+    async def _journal(self, event: Event) -> None:
+        # Shielded: a cancelled append may or may not have been written, and the next would not know its number.
+        with anyio.CancelScope(shield=True):
+            async with self._services.engine.clock.busy():
+                await self._services.store.append(self.id, self._seq, to_journal(event))
+        self._seq += 1
+
+    def _publish(self, event: RunEvent) -> None:
+        self._timekeeper.record(event)
+        if self._watched:
+            self._events.put(event)
+
+    async def _give_up(self, error: AgentKVError) -> None:
+        event = self._failure(error)
+        with anyio.CancelScope(shield=True):
+            if not isinstance(error, errors.StoreError):
+                await self._journal(event)
+            self._state, _ = reduce(self._program, self._state, event)
+            self._publish(event)
+
+    async def _close(self) -> None:
+        try:
+            if self._state.end is None:
+                await self._apply(RunCancelledEvent(at=self._now()))
+        finally:
+            self._ended.set()
+            self._events.close()
+
+    def _now(self) -> float:
+        return self._services.engine.clock.now()
+
+    def _error(self, end: RunFailed) -> AgentKVError:
+        cls = getattr(errors, end.kind, RunError)
+        return self._named(cls(end.message))
+
+    def _named(self, error: AgentKVError) -> AgentKVError:
+        if isinstance(error, RunError):
+            error.run_id = self.id
+        return error
+
+
+def _leaf(error: BaseException) -> AgentKVError:
+    """The first error within a group; what ended the run, where several things went wrong at once."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, AgentKVError)
+    return error

@@ -1,0 +1,205 @@
+"""The one thing that runs agents: an engine, a journal and a KV policy, opened together."""
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import lru_cache
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import anyio
+
+from agentkv.chain import ChatFormat
+from agentkv.config import KVConfig, Limits
+from agentkv.engines import Engine, open_engine
+from agentkv.errors import EngineUnavailable, SetupError
+from agentkv.graph import Agent, CompiledGraph, Graph, compile, standard_graph
+from agentkv.report import Residency
+from agentkv.runtime.program import Program, make_program
+from agentkv.runtime.result import Result
+from agentkv.runtime.run import Run, Services
+from agentkv.store import Store, open_store
+from agentkv.testing import AutoModel
+
+__all__ = ("Runtime", "run_sync")
+
+Deps = TypeVar("Deps")
+Output = TypeVar("Output")
+
+# Graphs made ready for the model, the oldest forgotten first: programs that declare agents on the fly stay bounded.
+PROGRAMS_KEPT = 256
+# Worker threads for sync tools of all runs together.
+TOOL_THREADS = 64
+
+
+class Runtime:
+    """Runs agents and graphs on one engine.
+
+    ``engine`` is a SPEC (``vllm[:MODEL]``, ``sim[:PRESET]``) or an engine; ``options`` are the engine's start
+    options; ``store`` is ``"memory"``, ``"sqlite:PATH"`` or a store; ``cache_salt`` separates tenants that
+    share an engine: KV is reused only under an equal salt. Used as an async context manager.
+
+    Raises ``SetupError`` and its kind when the engine or the store cannot be opened.
+    """
+
+    def __init__(
+        self,
+        engine: str | Engine = "vllm",
+        *,
+        store: str | Store = "memory",
+        kv: KVConfig | None = None,
+        limits: Limits | None = None,
+        cache_salt: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        self._spec, self._options, self._progress = engine, dict(options or {}), progress
+        self._store = open_store(store)
+        self._kv = kv or KVConfig()
+        self._limits = limits or Limits()
+        self._salt = cache_salt
+        self._programs: dict[Hashable, Program] = {}
+        self._stack: AsyncExitStack | None = None
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await self._store.open()
+            stack.push_async_callback(self._store.aclose)
+            # A simulated engine named by its SPEC makes up what its model says; a script is given with an engine.
+            script = AutoModel() if _is_simulated(self._spec) else None
+            engine = open_engine(self._spec, options=self._options, script=script, progress=self._progress)
+            self.engine = await stack.enter_async_context(engine)
+            self._format = await anyio.to_thread.run_sync(ChatFormat.load, self.engine.info.model_path)
+            self._residency = Residency(self.engine.info.block_size)
+            self._threads = anyio.CapacityLimiter(TOOL_THREADS)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        stack, self._stack = self._stack, None
+        return None if stack is None else await stack.__aexit__(kind, error, trace)
+
+    @property
+    def format(self) -> ChatFormat:
+        """The model's tokenizer, chat template and call dialect."""
+        return self._format
+
+    async def run(
+        self,
+        target: "Agent[Deps, Output] | Graph[Deps, Output]",
+        prompt: str,
+        *,
+        deps: Deps = None,  # type: ignore[assignment]  # an agent without deps has Deps = None
+        limits: Limits | None = None,
+        kv: KVConfig | None = None,
+        cache_salt: str | None = None,
+    ) -> Result[Output]:
+        """Run to the end and return the answer.
+
+        ``deps`` reaches tools through their context and is never stored. ``limits``, ``kv`` and
+        ``cache_salt`` replace the runtime's for this run. Raises what ends the run: ``RunError`` and its kind.
+        """
+        run = self._run(target, prompt, deps, limits, kv, cache_salt, watched=False)
+        async with run:
+            return await run.result()
+
+    @asynccontextmanager
+    async def start(
+        self,
+        target: "Agent[Deps, Output] | Graph[Deps, Output]",
+        prompt: str,
+        *,
+        deps: Deps = None,  # type: ignore[assignment]  # an agent without deps has Deps = None
+        limits: Limits | None = None,
+        kv: KVConfig | None = None,
+        cache_salt: str | None = None,
+    ) -> AsyncIterator[Run[Output]]:
+        """Start a run and hand it over: iterate its events, await its ``result()``, ``cancel()`` it.
+
+        Leaving the context cancels a run that has not ended.
+        """
+        async with self._run(target, prompt, deps, limits, kv, cache_salt, watched=True) as run:
+            yield run
+
+    def _run(
+        self,
+        target: Agent[Any, Output] | Graph[Any, Output],
+        prompt: str,
+        deps: Any,
+        limits: Limits | None,
+        kv: KVConfig | None,
+        salt: str | None,
+        *,
+        watched: bool,
+    ) -> Run[Output]:
+        if self._stack is None:
+            raise EngineUnavailable("the runtime is not open; use it as: async with akv.Runtime(...) as rt")
+        program = self._program(target, limits or self._limits)
+        _check_deps(program.graph, deps)
+        services = Services(
+            engine=self.engine, store=self._store, residency=self._residency, kv=kv or self._kv, threads=self._threads
+        )
+        run_id = secrets.token_hex(8)
+        return Run(services, program, run_id, prompt, deps, self._salt if salt is None else salt, watched=watched)
+
+    def _program(self, target: Agent[Any, Any] | Graph[Any, Any], limits: Limits) -> Program:
+        graph = compiled(target)
+        # The digest covers how the nodes are wired, the nodes themselves which functions are in them.
+        key = (graph.digest, tuple(graph.nodes.values()), limits)
+        if key not in self._programs:
+            if len(self._programs) >= PROGRAMS_KEPT:
+                del self._programs[next(iter(self._programs))]
+            self._programs[key] = make_program(graph, self._format, self.engine.info.max_model_len, limits)
+        return self._programs[key]
+
+
+def _is_simulated(spec: str | Engine) -> bool:
+    return isinstance(spec, str) and spec.partition(":")[0] == "sim"
+
+
+def compiled(target: Agent[Any, Any] | Graph[Any, Any]) -> CompiledGraph[Any, Any]:
+    """What ``target`` runs as. Raises ``GraphError`` if a graph does not compile, ``SetupError`` for anything else."""
+    if isinstance(target, Agent):
+        return _standard(target)
+    if isinstance(target, Graph):
+        return compile(target)
+    raise SetupError(f"cannot run {type(target).__name__}; give an akv.Agent or an akv.Graph")
+
+
+@lru_cache(PROGRAMS_KEPT)
+def _standard(agent: Agent[Any, Any]) -> CompiledGraph[Any, Any]:
+    return standard_graph(agent)
+
+
+def _check_deps(graph: CompiledGraph[Any, Any], deps: object) -> None:
+    try:
+        fits = isinstance(deps, graph.deps)
+    except TypeError:  # a typing construct that cannot be checked at run time
+        return
+    if not fits:
+        raise SetupError(
+            f"graph {graph.name!r} is declared with deps={graph.deps.__name__}, "
+            f"but deps of type {type(deps).__name__} were given; pass deps=..."
+        )
+
+
+def run_sync(
+    target: Agent[Deps, Output] | Graph[Deps, Output],
+    prompt: str,
+    *,
+    engine: str | Engine = "vllm",
+    deps: Deps = None,  # type: ignore[assignment]  # an agent without deps has Deps = None
+    store: str | Store = "memory",
+    kv: KVConfig | None = None,
+    limits: Limits | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Result[Output]:
+    """Open a runtime, run, close it: the only synchronous door. Not to be called from a running event loop."""
+
+    async def main() -> Result[Output]:
+        async with Runtime(engine, store=store, kv=kv, limits=limits, options=options) as runtime:
+            return await runtime.run(target, prompt, deps=deps)
+
+    return anyio.run(main)
