@@ -1,0 +1,73 @@
+"""agentkv: agents whose runtime keeps the model server's KV cache ahead of them.
+
+Declare tools, agents and graphs; a ``Runtime`` runs them. See ``docs/concepts.md`` for the life of a run.
+"""
+
+from agentkv import testing
+from agentkv.chain import Message
+from agentkv.config import EngineKV, KVConfig, Limits
+from agentkv.errors import (
+    AgentKVError,
+    EngineError,
+    EngineStartError,
+    GraphError,
+    LimitExceeded,
+    ModelOutputError,
+    NotSupported,
+    PromptTooLong,
+    RunCancelled,
+    RunError,
+    SetupError,
+    ToolDefinitionError,
+    ToolError,
+    ToolFailed,
+    ToolRetry,
+)
+from agentkv.graph import END, START, Agent, CallResult, Graph, all_of, first, summary, winner
+from agentkv.report import RunReport
+from agentkv.runtime import Result, Run, RunEvent, Runtime, run_sync
+from agentkv.tools import Context, tool
+
+__all__ = (
+    # declare
+    "Agent",
+    "CallResult",
+    "Context",
+    "END",
+    "Graph",
+    "START",
+    "all_of",
+    "first",
+    "summary",
+    "tool",
+    "winner",
+    # run
+    "EngineKV",
+    "KVConfig",
+    "Limits",
+    "Message",
+    "Result",
+    "Run",
+    "RunEvent",
+    "RunReport",
+    "Runtime",
+    "run_sync",
+    # errors
+    "AgentKVError",
+    "EngineError",
+    "EngineStartError",
+    "GraphError",
+    "LimitExceeded",
+    "ModelOutputError",
+    "NotSupported",
+    "PromptTooLong",
+    "RunCancelled",
+    "RunError",
+    "SetupError",
+    "ToolDefinitionError",
+    "ToolError",
+    "ToolFailed",
+    "ToolRetry",
+    # test
+    "testing",
+)

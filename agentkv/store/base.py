@@ -1,0 +1,56 @@
+"""The journal of runs: for each run, an append-only list of events."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from attrs import frozen
+
+__all__ = ("RunSummary", "Store")
+
+
+@frozen(kw_only=True)
+class RunSummary:
+    """What a journal holds of one run: how many events, and the types of the first and the last."""
+
+    run_id: str
+    events: int
+    first: str
+    last: str
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Contract of every journal.
+
+    Everything but ``open`` and ``aclose`` raises ``StoreError`` on a store that is not open. An operation
+    that has begun is finished before the caller sees a cancellation: an event is in the journal as a whole
+    or not at all, and not at all only if ``append`` raised something other than a cancellation.
+    """
+
+    async def open(self) -> None:
+        """Make ready for use. Opening an open store is harmless; a closed one may be opened again.
+
+        Raises ``StoreError`` when there is something in the way, saying what to do about it.
+        """
+        ...
+
+    async def append(self, run_id: str, seq: int, event: Mapping[str, Any]) -> None:
+        """Add the event number ``seq`` of a run; when this returns, the death of the process cannot undo it.
+
+        ``seq`` counts from 0 without gaps, per run. ``event`` is a JSON object with a string ``"type"``;
+        tuples come back as lists and keys as strings. Raises ``StoreError`` for a number that is taken or
+        not the next, and for an event that is not such an object; the journal is then as before.
+        """
+        ...
+
+    async def load(self, run_id: str) -> list[dict[str, Any]]:
+        """All events of a run in order. Raises ``StoreError`` for a run that the journal does not know."""
+        ...
+
+    async def runs(self) -> list[RunSummary]:
+        """One summary for each run, in the order of their first events."""
+        ...
+
+    async def aclose(self) -> None:
+        """Finish what was begun and close. Closing a closed store is harmless."""
+        ...
