@@ -78,21 +78,16 @@ class PreTokens:
 
         0 where the pre-tokenizer is none that is known to work from left to right. ``text`` is normalised.
         """
-        start = 0
+        start, end = 0, len(text.rstrip())
         for stage in self._stages:
-            spans = [span for _, span in stage.cutter.pre_tokenize_str(text[start:])]
-            if not spans:
+            # What follows may cut trailing whitespace anew, and an added token with lstrip swallows all of it.
+            starts: list[int] = [at for _, (at, _) in stage.cutter.pre_tokenize_str(text[start:]) if at <= end - start]
+            if not starts:
                 return start
             if not stage.grows:
-                return start + _closed(spans, len(text[start:].rstrip()))
-            start += spans[-1][0]
+                return start + starts[max(len(starts) - _OPEN, 0)]
+            start += starts[-1]
         return start
-
-
-def _closed(spans: list[tuple[int, int]], end: int) -> int:
-    """``end``: where trailing whitespace begins, all of which what follows may cut anew."""
-    open_from = next((i for i, (_, stop) in enumerate(spans) if stop > end), len(spans))
-    return spans[max(open_from - _OPEN, 0)][0]
 
 
 def _stages(spec: Mapping[str, Any] | None) -> Iterator[_Stage]:

@@ -123,6 +123,14 @@ def tokenizer_json(kind, *, added=CHATML, normalizer=None, pre_tokenizer=None, l
 
 RUNS = [token(" " * n, special=False, normalized=True) for n in (2, 3, 4)]
 
+FLAGS = [
+    token("<|im_start|>", rstrip=True),
+    token("<|im_end|>", lstrip=True),
+    token("<think>", lstrip=True, rstrip=True, special=False),
+    token("tool", single_word=True, special=False, normalized=True),
+    token("<s>", normalized=True),
+]
+
 SPECS = {
     "gpt2": {"kind": "bytes", "pre_tokenizer": BYTE_LEVEL},
     "gpt2-prefix-space": {"kind": "bytes", "pre_tokenizer": {**BYTE_LEVEL, "add_prefix_space": True}},
@@ -140,17 +148,9 @@ SPECS = {
         ),
     },
     "neox-runs": {"kind": "bytes", "pre_tokenizer": BYTE_LEVEL, "normalizer": NFC, "added": [*CHATML, *RUNS]},
-    "flags": {
-        "kind": "bytes",
-        "pre_tokenizer": BYTE_LEVEL,
-        "added": [
-            token("<|im_start|>", rstrip=True),
-            token("<|im_end|>", lstrip=True),
-            token("<think>", lstrip=True, rstrip=True, special=False),
-            token("tool", single_word=True, special=False, normalized=True),
-            token("<s>", normalized=True),
-        ],
-    },
+    "flags": {"kind": "bytes", "pre_tokenizer": sequence(split(O200K), BYTES_ONLY), "added": FLAGS},
+    "flags-gpt2": {"kind": "bytes", "pre_tokenizer": BYTE_LEVEL, "normalizer": NFC, "added": FLAGS},
+    "flags-metaspace": {"kind": "spm", "pre_tokenizer": metaspace("always"), "added": FLAGS},
     "leaking": {
         "kind": "bytes",
         "pre_tokenizer": split(r"\s+|[^\s]+"),
