@@ -1,6 +1,7 @@
 """An event of a run as text, and back."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,8 @@ from agentkv.errors import StoreError
 from agentkv.store.base import RunSummary
 
 __all__ = ("check_seq", "decode_event", "encode_event", "summary", "unknown_run")
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def encode_event(run_id: str, seq: int, event: Mapping[str, Any]) -> str:
@@ -60,4 +63,4 @@ def _dump(event: Mapping[str, Any], *, ascii_only: bool) -> str:
 
 
 def _has_surrogate(text: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in text)
+    return _SURROGATE.search(text) is not None

@@ -1,21 +1,24 @@
-"""Stores by name: ``memory`` and ``sqlite:PATH``."""
+"""Which journal a text like ``"sqlite:runs.db"`` means."""
 
-from agentkv.errors import StoreError
+from agentkv.errors import NotSupported
 from agentkv.store.base import Store
 from agentkv.store.memory import MemoryStore
+from agentkv.store.sqlite import SQLiteStore
 
 __all__ = ("open_store",)
 
 
-def open_store(spec: str | Store) -> Store:
-    """The store that ``spec`` names, not opened yet; a store is returned as it is. Raises ``StoreError``."""
-    if not isinstance(spec, str):
-        return spec
-    kind, _, path = spec.partition(":")
-    if spec == "memory":
-        return MemoryStore()
-    if kind == "sqlite" and path:
-        from agentkv.store.sqlite import SQLiteStore
+def open_store(spec: "str | Store") -> Store:
+    """The store that ``spec`` names, still to be opened: ``"memory"``, ``"sqlite:PATH"``, or a store itself.
 
-        return SQLiteStore(path)
-    raise StoreError(f"store {spec!r} has none of the known forms: 'memory' or 'sqlite:PATH'")
+    Raises ``NotSupported`` for any other form.
+    """
+    if isinstance(spec, str):
+        kind, _, path = spec.partition(":")
+        if spec == "memory":
+            return MemoryStore()
+        if kind == "sqlite" and path:
+            return SQLiteStore(path)
+    elif isinstance(spec, Store):
+        return spec
+    raise NotSupported(f"store={spec!r} is no store; give 'memory', 'sqlite:PATH' or an object with the Store methods")
