@@ -177,21 +177,21 @@ class _Alignment:
         return not text.strip() or (text.isidentifier() and not any(token in self._plain for token in tokens))
 
     def _locate(self, index: int, spans: Sequence[_Span]) -> list[_Span]:
-        before = [span.end for span in spans if span.core.leaf < index]
-        after = [span.start for span in spans if span.core.leaf > index]
-        low, high = max(before, default=0), min(after, default=len(self._plain))
-        gap = self._plain[low:high] if low <= high else self._plain
-        low = low if low <= high else 0
+        low = max((span.end for span in spans if span.core.leaf < index), default=0)
+        behind = (span.start for span in spans if span.core.leaf > index and span.start >= low)
+        high = min(behind, default=len(self._plain))
         text = self._texts[index].strip()
-        for form in dict.fromkeys((text, json.dumps(text, ensure_ascii=False)[1:-1])):
-            at = gap.find(form)
-            if at >= 0 and gap.find(form, at + 1) < 0:
-                start = low + at
-                return [_found(index, start, form)]
-        if not _TAG.sub("", text).strip():
-            # Nothing but tags, some of which the template has taken out: whichever are there may be the text's.
-            tags = {tag[0] for tag in _TAG.finditer(text)}
-            return [_found(index, low + tag.start(), tag[0]) for tag in _TAG.finditer(gap) if tag[0] in tags]
+        forms = dict.fromkeys((text, json.dumps(text, ensure_ascii=False)[1:-1]))
+        for left, right in ((low, high), (0, len(self._plain))):
+            for form in forms:
+                at = self._plain.find(form, left, right)
+                if at >= 0 and self._plain.find(form, at + 1, right) < 0:
+                    return [_found(index, at, form)]
+            if not _TAG.sub("", text).strip():
+                # Nothing but tags, some of which the template took out: whichever are there may be the text's.
+                tags = {tag[0] for tag in _TAG.finditer(text)}
+                within = _TAG.finditer(self._plain, left, right)
+                return [_found(index, tag.start(), tag[0]) for tag in within if tag[0] in tags]
         shown = text if len(text) <= 40 else text[:40] + "…"
         raise TemplateError(
             f"cannot tell where the chat template puts the text {shown!r}; change that text or the template"
@@ -199,12 +199,11 @@ class _Alignment:
 
     def _paint(self, spans: Sequence[_Span]) -> Layout:
         trust = bytearray(b"\x01") * len(self._plain)
-        bodies: list[tuple[int, int]] = []
+        cuts: list[int] = []
         for group in _groups(spans):
             start, end = self._paint_group(group, trust)
-            if self._leaves[group[0].core.leaf].body:
-                bodies.append((start, end))
-        return Layout(self._plain, bytes(trust), tuple(bodies))
+            cuts += {"none": [], "before": [start], "around": [start, end]}[self._leaves[group[0].core.leaf].cut]
+        return Layout(self._plain, bytes(trust), tuple(cuts))
 
     def _paint_group(self, group: Sequence[_Span], trust: bytearray) -> tuple[int, int]:
         """Colour one appearance of a leaf, with as much of its own text around the cores as is there."""
@@ -258,7 +257,7 @@ def _cores(index: int, leaf: Leaf, tags: tuple[str, ...]) -> list[_Core]:
             inner = [at + border for tag in found_tags for border in tag.span()]
             borders = [at, *inner, at + len(piece.text)]
             for left, right in zip(borders[::2], borders[1::2], strict=True):
-                found += _core(index, leaf.text, left, right, keep_empty=not tags)
+                found += _core(index, leaf.text, left, right, keep_empty=not tags and not leaf.text.strip())
         at += len(piece.text)
     return found
 

@@ -2,24 +2,31 @@
 
 import itertools
 from collections.abc import Iterator, Mapping
+from typing import Literal
 
 from attrs import frozen
 
 from agentkv.chain.tokenizer import Piece
 
-__all__ = ("Layout", "Leaf", "leaves", "plain", "replace")
+__all__ = ("Cut", "Layout", "Leaf", "leaves", "plain", "replace")
+
+Cut = Literal["none", "before", "around"]
 
 
 @frozen
 class Leaf:
-    """A text inside a template's input. ``body`` marks what an assistant wrote: it stands between two cuts."""
+    """A text inside a template's input.
+
+    ``cut``: where a generation began (``"before"`` the text) or was all of it (``"around"``), tokens do not
+    reach across.
+    """
 
     pieces: tuple[Piece, ...]
-    body: bool = False
+    cut: Cut = "none"
 
     @classmethod
-    def untrusted(cls, text: str, body: bool = False) -> "Leaf":
-        return cls((Piece(text, False),), body)
+    def untrusted(cls, text: str, cut: Cut = "none") -> "Leaf":
+        return cls((Piece(text, False),), cut)
 
     @property
     def text(self) -> str:
@@ -32,11 +39,11 @@ class Leaf:
 
 @frozen
 class Layout:
-    """A rendered prompt. ``trust`` has a byte per character, ``bodies`` the (start, end) of assistant texts."""
+    """A rendered prompt. ``trust`` has a byte per character; no token reaches across a position of ``cuts``."""
 
     text: str
     trust: bytes
-    bodies: tuple[tuple[int, int], ...] = ()
+    cuts: tuple[int, ...] = ()
 
     def pieces(self, start: int = 0, end: int | None = None) -> list[Piece]:
         """The text of [start, end) as pieces of one kind each."""
@@ -51,9 +58,9 @@ class Layout:
         return found
 
     def stretches(self, start: int = 0, end: int | None = None) -> list[list[Piece]]:
-        """``pieces`` of [start, end), split where a generated text begins or ends."""
+        """``pieces`` of [start, end), split at its cuts."""
         stop = len(self.text) if end is None else end
-        cuts = sorted({start, stop, *(cut for body in self.bodies for cut in body if start < cut < stop)})
+        cuts = sorted({start, stop, *(cut for cut in self.cuts if start < cut < stop)})
         return [self.pieces(left, right) for left, right in itertools.pairwise(cuts)]
 
 

@@ -16,7 +16,7 @@ from attrs import evolve, field, frozen
 from typing_extensions import override
 
 from agentkv.chain.align import align
-from agentkv.chain.layout import Layout, Leaf, plain
+from agentkv.chain.layout import Cut, Layout, Leaf, plain
 from agentkv.chain.messages import Message, ToolDefinition
 from agentkv.chain.tokenizer import Piece
 from agentkv.errors import TemplateError
@@ -138,7 +138,8 @@ class ChatTemplate:
 
 def message_input(message: Message) -> dict[str, Any]:
     """A message as templates expect it, its texts as untrusted leaves."""
-    written: dict[str, Any] = {"role": message.role, "content": Leaf.untrusted(message.content)}
+    cut: Cut = "before" if message.role == "assistant" else "none"
+    written: dict[str, Any] = {"role": message.role, "content": Leaf.untrusted(message.content, cut)}
     if message.calls:
         written["tool_calls"] = [call_input(call.id, call.name, call.arguments) for call in message.calls]
     if message.role == "tool":

@@ -72,7 +72,7 @@ class Dialect(ABC):
 
     def assistant(self, message: Message) -> Mapping[str, Any]:
         """An assistant message with its calls in the template's own form."""
-        return {"role": "assistant", "content": Leaf(tuple(self.write(message)), body=True)}
+        return {"role": "assistant", "content": Leaf(tuple(self.write(message)), "around")}
 
     def bind(self, tokenizer: Tokenizer) -> "Dialect":
         """The dialect for a model with this tokenizer."""

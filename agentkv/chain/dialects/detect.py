@@ -1,14 +1,18 @@
 """Which dialect a chat template speaks, found by rendering probes."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from attrs import evolve
 
 from agentkv.chain.dialects.base import Dialect
 from agentkv.chain.dialects.hermes import HermesDialect
 from agentkv.chain.dialects.llama3 import Llama3Dialect
 from agentkv.chain.dialects.mistral import MistralDialect
-from agentkv.chain.messages import ToolDefinition
-from agentkv.chain.template import ChatTemplate, tool_input
+from agentkv.chain.messages import Message, ToolDefinition
+from agentkv.chain.template import ChatTemplate, message_input, tool_input
 from agentkv.errors import TemplateError
+from agentkv.tools.call import ToolCall
 
 __all__ = ("DIALECTS", "detect")
 
@@ -41,7 +45,24 @@ def detect(template: ChatTemplate, name: str = "auto") -> Dialect:
         options = _OPTIONS
     if not native and chosen is not HermesDialect:
         raise TemplateError(f"dialect {name!r} needs a chat template that writes tool definitions; use 'hermes'")
-    return chosen(native_tools=native, options=options)
+    found = chosen(native_tools=native, options=options)
+    if isinstance(found, HermesDialect):
+        return evolve(found, native_calls=_writes_alike(template, found))
+    return found
+
+
+def _writes_alike(template: ChatTemplate, dialect: HermesDialect) -> bool:
+    """Whether the template writes calls in the very words of the dialect."""
+    call = ToolCall("call_0001", "probe_tool", '{"probe":"value"}')
+    for content in ("", "A word."):
+        message = Message(role="assistant", content=content, calls=(call, call))
+        native, ours = (
+            _render(template, [_user(), written, _result()], tools=True)
+            for written in (message_input(message), dialect.assistant(message))
+        )
+        if native is None or native != ours:
+            return False
+    return True
 
 
 def _by_calls(template: ChatTemplate, native: bool) -> type[Dialect]:
@@ -76,7 +97,7 @@ def _shows(template: ChatTemplate) -> bool:
     return written is not None and "probe_tool" in written
 
 
-def _render(template: ChatTemplate, messages: list[dict[str, Any]], tools: bool = False) -> str | None:
+def _render(template: ChatTemplate, messages: Sequence[Mapping[str, Any]], tools: bool = False) -> str | None:
     try:
         return template.text(messages, [tool_input(_TOOL)] if tools else [])
     except TemplateError:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 from typing_extensions import override
 
 from agentkv.chain.constraint import Format, TurnShape, constant, json_schema, one_of, sequence, up_to
@@ -20,7 +20,8 @@ from agentkv.chain.dialects.base import (
 )
 from agentkv.chain.layout import Leaf
 from agentkv.chain.messages import Message, ToolDefinition
-from agentkv.chain.tokenizer import Piece
+from agentkv.chain.template import message_input
+from agentkv.chain.tokenizer import Piece, Tokenizer
 
 __all__ = ("HermesDialect",)
 
@@ -33,7 +34,12 @@ _BROKEN = re.compile(r'(?:"(?:[^"\\]|\\.)*"|(?!</tool_call>)[^"])*')
 
 @frozen
 class HermesDialect(Dialect):
-    """``<tool_call>`` with a JSON object on its own line, results in ``<tool_response>``."""
+    """``<tool_call>`` with a JSON object on its own line, results in ``<tool_response>``.
+
+    ``native_calls``: the template writes calls just as ``write`` does.
+    """
+
+    native_calls: bool = False
 
     @property
     @override
@@ -69,6 +75,18 @@ class HermesDialect(Dialect):
                 yield self.assistant(message)
             else:
                 yield {"role": message.role, "content": Leaf.untrusted(message.content)}
+
+    @override
+    def bind(self, tokenizer: Tokenizer) -> "HermesDialect":
+        # Where the tag is no token, a call's beginning would not be a border between tokens.
+        return evolve(self, native_calls=self.native_calls and tokenizer.token_id(_OPEN) is not None)
+
+    @override
+    def assistant(self, message: Message) -> Mapping[str, Any]:
+        # A template that looks into contents (Qwen3's splits them at ``</think>``) must not find calls there.
+        if self.native_calls and message.calls and all(_is_object(call.arguments) for call in message.calls):
+            return message_input(message)
+        return super().assistant(message)
 
     @override
     def write(self, message: Message) -> list[Piece]:
@@ -121,6 +139,13 @@ class HermesDialect(Dialect):
 
 
 _END = "}\n" + _CLOSE
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        return isinstance(json.loads(arguments), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _begin(tool: ToolDefinition) -> str:

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentkv.chain.messages import Message, ToolDefinition
@@ -45,6 +45,7 @@ TEXT = st.one_of(
 class TestKnown:
     BEFORE = (user("Where is 17?"), assistant("", call(1), call(2), call(3)))
 
+    @settings(deadline=None)
     @given(texts=st.lists(TEXT, min_size=3, max_size=3), ready=st.integers(0, 2))
     @pytest.mark.parametrize("name", NAMES)
     def test_is_the_beginning_of_every_delta(self, formats, name, texts, ready):
@@ -54,6 +55,7 @@ class TestKnown:
         delta = chat.delta("", [FIND], self.BEFORE, results)
         assert delta[: len(known)] == known
 
+    @settings(deadline=None)
     @given(text=TEXT, cut=st.integers(0, 30))
     @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("llama")])
     def test_grows_with_a_result_that_grows(self, formats, name, text, cut):

@@ -168,6 +168,21 @@ class TestLaw:
         _, chain, _ = grow(chat, "", (), [user("a"), assistant(text)])
         assert chat.render("", (), [user("a"), assistant(text)], generation_prompt=False)[: len(chain)] == chain
 
+    def test_a_call_is_kept_whole_by_a_template_that_looks_into_contents(self, formats):
+        said = assistant("", call(1, "</think>"))
+        whole = formats["qwen3"].render("", [FIND], [user("a"), said, result(1, "b")])
+        assert '<tool_call>\n{"name": "find", "arguments": {"key": "</think>"}}' in formats["qwen3"].tokenizer.decode(
+            whole
+        )
+
+    @pytest.mark.parametrize("text", ["", " ", "\n", "Look.", "Look.\n", "\n\nLook. \n\n"])
+    @pytest.mark.parametrize("name", ["smollm2", "qwen2.5", "qwen3"])
+    def test_calls_behind_any_text_grow_into_the_rendering(self, formats, name, text):
+        chat = formats[name]
+        turns = [user("a"), assistant(text, call(1), call(2)), result(1, "b"), result(2, "c")]
+        prompts, _, _ = grow(chat, "", [FIND], [*turns, assistant("d")])
+        assert prompts[-1][1] == chat.render("", [FIND], turns)
+
     def test_a_grouped_result_cannot_be_appended_alone(self, formats):
         with pytest.raises(TemplateError, match="rewrites a tool message"):
             formats["qwen3"].delta("", [FIND], self.LOOP[:3], [self.LOOP[3]])
