@@ -231,7 +231,7 @@ async def test_a_stream_yields_text_only(ask: Ask) -> None:
         yield 1
 
     for each in (stream, chunks):
-        with pytest.raises(ToolError, match=f"tool '{each.name}' yielded a int; a streaming tool yields str only"):
+        with pytest.raises(ToolError, match=f"^tool '{each.name}' yielded a int; a streaming tool yields str only"):
             await ask(each)
 
 
@@ -283,10 +283,12 @@ async def test_timeout_abandons_a_thread_which_runs_on(ask: Ask) -> None:
         finished.set()
 
     limiter = anyio.CapacityLimiter(1)
-    assert await ask(slow, limiter=limiter) == Outcome("timeout", "`slow` timed out after 0.02 s.", abandoned=True)
-    assert limiter.borrowed_tokens == 0
-    assert not finished.is_set()
-    release.set()
+    try:
+        assert await ask(slow, limiter=limiter) == Outcome("timeout", "`slow` timed out after 0.02 s.", abandoned=True)
+        assert limiter.borrowed_tokens == 0
+        assert not finished.is_set()
+    finally:
+        release.set()
     assert await anyio.to_thread.run_sync(finished.wait, 5)
 
 
@@ -391,10 +393,12 @@ async def test_cancelling_the_run_passes_through(ask: Ask, kind: str) -> None:
     async def run() -> None:
         returned.append(await ask(f))
 
-    for cancel in (_cancel_scope, _cancel_task):
-        started.clear()
-        await cancel(run, started)
-    release.set()
+    try:
+        for cancel in (_cancel_scope, _cancel_task):
+            started.clear()
+            await cancel(run, started)
+    finally:
+        release.set()
     assert returned == []
 
 
