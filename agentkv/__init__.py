@@ -5,7 +5,7 @@ Declare tools, agents and graphs; a ``Runtime`` runs them. See ``docs/concepts.m
 
 from agentkv import testing
 from agentkv.chain import Message
-from agentkv.config import EngineKV, KVConfig, Limits
+from agentkv.config import EngineKV, KVConfig, Limits, TransferMode
 from agentkv.errors import (
     AgentKVError,
     EngineError,
@@ -28,7 +28,7 @@ from agentkv.report import RunReport
 from agentkv.runtime import Result, Run, RunEvent, Runtime, run_sync
 from agentkv.tools import Context, tool
 
-__all__ = (
+__all__ = (  # noqa: RUF022 - grouped by what they are for
     # declare
     "Agent",
     "CallResult",
@@ -51,6 +51,7 @@ __all__ = (
     "RunEvent",
     "RunReport",
     "Runtime",
+    "TransferMode",
     "run_sync",
     # errors
     "AgentKVError",

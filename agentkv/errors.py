@@ -110,7 +110,7 @@ class EngineError(RunError):
     """Raised when the engine fails a request."""
 
 
-class EngineUnavailable(EngineError):
+class EngineUnavailable(EngineError):  # noqa: N818 - says what is wrong with the engine
     """Raised when the engine has died or was closed while a run needed it."""
 
 

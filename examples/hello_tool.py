@@ -1,6 +1,6 @@
 """The smallest agent: one tool, one question.
 
-    agentkv run examples/hello_tool.py --engine sim
+agentkv run examples/hello_tool.py --engine sim
 """
 
 from typing import Literal

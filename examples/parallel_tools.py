@@ -1,6 +1,6 @@
 """Several calls at once: results enter the conversation in call order, however they finish.
 
-    agentkv run examples/parallel_tools.py --engine sim
+agentkv run examples/parallel_tools.py --engine sim
 """
 
 from typing import Literal

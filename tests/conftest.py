@@ -1,9 +1,11 @@
 """Real engines for tests: each configuration is started once, one at a time.
 
 A test names its configuration by ``@pytest.mark.vllm("float32")`` and takes the fixture ``vllm_engine``;
-``last=True`` puts it after all others of that configuration, for tests that end their engine.
+``last=True`` puts it after all others of that configuration, for tests that end their engine. Without a
+name the marker stands for tests that need what comes with vLLM, or as long, but no engine of this session.
 """
 
+import inspect
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # One loop for the whole session: an engine's tasks live on the loop that it was started on.
     for item in items:
         if item.get_closest_marker("vllm") is not None:
-            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+            if inspect.iscoroutinefunction(getattr(item, "function", None)):
+                item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
             item.add_marker(pytest.mark.timeout(START_SECONDS))
             for warning in WARNINGS_OF_VLLM:
                 item.add_marker(pytest.mark.filterwarnings(warning))
@@ -43,8 +46,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _order(item: pytest.Item) -> tuple[int, bool]:
     marker = item.get_closest_marker("vllm")
-    if marker is None:
-        return -1, False
+    if marker is None or not marker.args:
+        return (-2 if marker is None else -1), False
     return list(CONFIGURATIONS).index(marker.args[0]), bool(marker.kwargs.get("last"))
 
 

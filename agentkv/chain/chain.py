@@ -66,7 +66,8 @@ class Chain:
 
     def extend(self, segment: Segment) -> "Chain":
         """The chain with ``segment`` behind it, in time proportional to the segment."""
-        buffer = self._buffer if self._is_newest() else _Buffer(self)
+        newest = self._own_count() == len(self._buffer.segments)
+        buffer = self._buffer if newest else _Buffer(self)
         state = self._state.copy()
         state.update(_pack(segment.ids))
         buffer.ids.extend(segment.ids)
@@ -127,9 +128,6 @@ class Chain:
         for size in {size for part in self._parts() for size in part._buffer.keys}:
             if fresh.block_keys(size) != self.block_keys(size):
                 raise AgentKVError(f"chain {self.digest!r} does not hash to its keys of {size}-token blocks")
-
-    def _is_newest(self) -> bool:
-        return self._own_length() == len(self._buffer.ids) and self._own_count() == len(self._buffer.segments)
 
     def _own_length(self) -> int:
         return self._length - self._buffer.before

@@ -75,7 +75,9 @@ def _lines(findings: dict[str, Any]) -> list[str]:
 def _template_lines(template: dict[str, Any]) -> list[str]:
     lines = [f"chat template, {template['dialect']} calls: is what was said before left as it was?"]
     for boundary, verdict in template["boundaries"].items():
-        lines.append(f"  after a {boundary:<14}{'yes' if verdict['append_only'] else 'no'}  {verdict['reason']}".rstrip())
+        lines.append(
+            f"  after a {boundary:<14}{'yes' if verdict['append_only'] else 'no'}  {verdict['reason']}".rstrip()
+        )
         if not verdict["append_only"] and verdict["held"]:
             lines += [f"      was: {verdict['held']!r}", f"      is:  {verdict['fresh']!r}"]
     if not template["delta"]["append_only"]:

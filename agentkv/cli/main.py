@@ -29,7 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="agentkv", description="Agents whose runtime keeps the KV cache ahead of them.")
+    parser = argparse.ArgumentParser(
+        prog="agentkv", description="Agents whose runtime keeps the KV cache ahead of them."
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _run_options(commands.add_parser("run", help="run an agent or a graph from a Python file"))
     drawing = commands.add_parser("graph", help="draw an agent's or a graph's nodes as Mermaid")

@@ -7,6 +7,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import anyio
@@ -28,7 +29,7 @@ INSTALL = (
     "pip install 'agentkv[vllm]'; without either use the engine 'sim'"
 )
 TICK_SECONDS = 5.0
-STOP_SECONDS = 5.0
+STOP_SECONDS = 20.0
 
 
 @frozen(kw_only=True)
@@ -56,24 +57,27 @@ async def start_llm(model: str | None, options: Mapping[str, Any], report: Calla
             await anyio.to_thread.run_sync(start.run)
             group.cancel_scope.cancel()
         await anyio.lowlevel.checkpoint()
+        ready = start.take()
     except BaseException:
         if start.ready is not None:
-            await stop_llm(start.ready.llm)
+            await stop_llm(start.take().llm)
         raise
-    if start.failure is not None:
-        raise start.failure
-    assert start.ready is not None
     report(f"vLLM is ready after {anyio.current_time() - began:.0f} s")
-    return start.ready
+    return ready
 
 
 async def stop_llm(llm: Any) -> None:
     """Shut ``llm`` down and wait for its tasks to end, so that nothing of it outlives the call."""
-    tasks = [llm.output_handler, getattr(llm.engine_core.resources, "output_queue_task", None)]
+    resources = llm.engine_core.resources
+    tasks = [llm.output_handler, resources.output_queue_task]
     with anyio.CancelScope(shield=True):
-        await anyio.to_thread.run_sync(llm.shutdown)
+        # vLLM's default kills the engine process after five seconds, which its orderly end can take.
+        await anyio.to_thread.run_sync(partial(llm.shutdown, timeout=STOP_SECONDS))
         if running := [task for task in tasks if task is not None and not task.done()]:
             await asyncio.wait(running, timeout=STOP_SECONDS)
+        # vLLM closes the sockets and leaves their context, with its threads, to the garbage collector.
+        with anyio.move_on_after(STOP_SECONDS):
+            await anyio.to_thread.run_sync(resources.ctx.term, abandon_on_cancel=True)
 
 
 async def _tick(began: float, report: Callable[[str], None]) -> None:
@@ -99,6 +103,14 @@ class _Start:
         self.ready: StartedLLM | None = None
         self.failure: SetupError | None = None
 
+    def take(self) -> StartedLLM:
+        """Hand over what was started, keeping no reference to it, or raise what went wrong."""
+        ready, self.ready = self.ready, None
+        if self.failure is not None:
+            raise self.failure
+        assert ready is not None
+        return ready
+
     def run(self) -> None:
         try:
             self.ready = self._start()
@@ -114,8 +126,10 @@ class _Start:
         version, device = _load()
         usual = "; usually 20 to 35 s" if device == "cpu" else ""
         self.report(f"starting vLLM {version} on {device}: model {model.name}{usual}")
-        llm = _make(model, self.options, device)
-        return StartedLLM(llm=llm, model=model.name, model_path=str(reads.path), version=version)
+        # No local name for it: vLLM keeps tracebacks, they keep this frame, and it would keep the engine alive.
+        return StartedLLM(
+            llm=_make(model, self.options, device), model=model.name, model_path=str(reads.path), version=version
+        )
 
 
 def _load() -> tuple[str, str]:

@@ -69,8 +69,11 @@ class Step:
 
 @frozen(kw_only=True)
 class Totals:
-    """Sums of a run, in tokens. ``prefetched`` were computed ahead, ``aborted`` is the most that prefetches cut
-    off in flight may have computed besides; ``wasted`` of both were not used."""
+    """Sums of a run, in tokens.
+
+    ``prefetched`` were computed ahead, ``aborted`` is the most that prefetches cut off in flight may have
+    computed besides; ``wasted`` of both were not used.
+    """
 
     prompt: int
     cached: int

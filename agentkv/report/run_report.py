@@ -53,14 +53,18 @@ class RunReport:
     def saving(self) -> str:
         """One sentence: what prefilling ahead saved, or why it saved nothing."""
         if self.totals.prefetched_used:
-            return f"{self.totals.prefetched_used} tokens were prefilled ahead and used: the resume did not wait for them."
+            return (
+                f"{self.totals.prefetched_used} tokens were prefilled ahead and used: the resume did not wait for them."
+            )
         if self.mode in ("off", "prefix"):
             return f"Nothing was prefilled ahead: kv_transfer_mode is {self.mode!r}."
         if not any(span.kind == "tool" for span in self.spans):
             return "Nothing was prefilled ahead: no tool ran, so there was no time to do it in."
         if not self.totals.prefetched and not self.totals.aborted:
             block = self.engine.block_size
-            return f"Nothing was prefilled ahead: less than a whole block of {block} tokens became known while tools ran."
+            return (
+                f"Nothing was prefilled ahead: less than a whole block of {block} tokens became known while tools ran."
+            )
         return "What was prefilled ahead was not used: it is counted as waste."
 
     def text(self) -> str:
@@ -72,7 +76,10 @@ class RunReport:
         return [f"run {self.run_id}  {self.graph}  {self.outcome}  kv_transfer_mode={self.mode}  engine={engine}"]
 
     def _table(self) -> list[str]:
-        lines = ["KV ledger (tokens)", f"  {'step':<14}{'prompt':>8}{'resident':>10}{'ahead':>7}{'computed':>10}  computed because"]
+        lines = [
+            "KV ledger (tokens)",
+            f"  {'step':<14}{'prompt':>8}{'resident':>10}{'ahead':>7}{'computed':>10}  computed because",
+        ]
         for step in self.steps:
             causes = ", ".join(f"{getattr(step, cause)} {cause}" for cause in _CAUSES if getattr(step, cause))
             name = f"{step.node}#{step.visit}"
@@ -84,13 +91,13 @@ class RunReport:
     def _sums(self) -> list[str]:
         t = self.totals
         aborted = f", at most {t.aborted} in steps cut off" if t.aborted else ""
+        after_tools = f"of which after tools {sum(self.ttft_after_tool):.3f}s"
         lines = [
             f"  prefilled ahead {t.prefetched}{aborted}; used {t.prefetched_used}; waste {t.wasted}",
             f"  prefill token reduction: critical path {t.reduction_critical:.1%}, total {t.reduction_total:.1%}",
             f"  {self.saving()}",
-            f"time  tools {covered(self.spans, 'tool'):.3f}s  decode {covered(self.spans, 'decode'):.3f}s  "
-            f"first tokens {sum(self.ttft):.3f}s, of which after tools {sum(self.ttft_after_tool):.3f}s  "
-            f"overlap {self.overlap:.0%}",
+            f"time  tools {covered(self.spans, 'tool'):.3f}s  decode {covered(self.spans, 'decode'):.3f}s",
+            f"      first tokens {sum(self.ttft):.3f}s, {after_tools}; overlap {self.overlap:.0%}",
         ]
         if self.abandoned:
             lines.append(f"  still running in worker threads: {', '.join(self.abandoned)}")

@@ -51,10 +51,10 @@ def timeline_lines(spans: Sequence[Span]) -> list[str]:
     if not spans:
         return []
     zero = min(span.start for span in spans)
-    lines = []
-    for span in sorted(spans, key=lambda s: (s.start, s.end)):
-        lines.append(f"  {span.start - zero:8.3f}s  {span.seconds:7.3f}s  {_describe(span, spans)}")
-    return lines
+    return [
+        f"  {span.start - zero:8.3f}s  {span.seconds:7.3f}s  {_describe(span, spans)}"
+        for span in sorted(spans, key=lambda s: (s.start, s.end))
+    ]
 
 
 def _describe(span: Span, spans: Sequence[Span]) -> str:

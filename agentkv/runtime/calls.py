@@ -2,7 +2,6 @@
 
 from attrs import evolve
 
-from agentkv.chain import Message
 from agentkv.graph import END
 from agentkv.runtime.asking import Step, ask, fail
 from agentkv.runtime.events import CallFinished, RunFinished
@@ -23,7 +22,9 @@ def begin(program: Program, state: State, node: str, calls: tuple[ToolCall, ...]
     if state.calls + len(calls) > limit:
         return fail(state, "LimitExceeded", f"node {node!r}: Limits.tool_calls={limit} reached", at)
     offered = program.nodes[state.asking].tools
-    slots = tuple(Slot(call=call, outcome=None if call.name in offered else _unknown(call, list(offered))) for call in calls)
+    slots = tuple(
+        Slot(call=call, outcome=None if call.name in offered else _unknown(call, list(offered))) for call in calls
+    )
     known = tuple(i for i, slot in enumerate(slots) if slot.outcome is not None)
     state = evolve(state, phase="calling", node=node, slots=slots, arrived=known, calls=state.calls + len(calls))
     for index in known:

@@ -23,7 +23,9 @@ Report = Callable[[CallStarted | CallFinished | AgentKVError], None]
 class Dispatcher:
     """The tool side of one run. ``report`` takes what happened in order; an error ends the run."""
 
-    def __init__(self, program: Program, clock: Clock, run_id: str, deps: Any, limiter: CapacityLimiter, report: Report) -> None:
+    def __init__(
+        self, program: Program, clock: Clock, run_id: str, deps: Any, limiter: CapacityLimiter, report: Report
+    ) -> None:
         self._program, self._clock = program, clock
         self._run_id, self._deps, self._limiter, self._report = run_id, deps, limiter, report
         self.abandoned: list[str] = []
@@ -44,7 +46,12 @@ class Dispatcher:
             return
         self._report(
             CallFinished(
-                node=command.node, index=command.index, status=outcome.status, text=text, abandoned=outcome.abandoned, at=now()
+                node=command.node,
+                index=command.index,
+                status=outcome.status,
+                text=text,
+                abandoned=outcome.abandoned,
+                at=now(),
             )
         )
 
@@ -75,9 +82,13 @@ class Dispatcher:
             return outcome.text
         call = command.call
         try:
-            text = node.render(CallResult(name=call.name, arguments=call.arguments, text=outcome.text, status=outcome.status))
+            text = node.render(
+                CallResult(name=call.name, arguments=call.arguments, text=outcome.text, status=outcome.status)
+            )
         except Exception as error:
-            raise NodeError(f"observe node {node.name!r}: its render function raised {type(error).__name__}: {error}") from error
+            raise NodeError(
+                f"observe node {node.name!r}: its render function raised {type(error).__name__}: {error}"
+            ) from error
         if not isinstance(text, str):
             raise NodeError(f"observe node {node.name!r}: its render function returned {type(text).__name__}, not str")
         return text

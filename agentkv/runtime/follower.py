@@ -20,7 +20,13 @@ class Follower:
     """Prefills tips ahead in small steps, one request at a time; the newest tips replace the former ones."""
 
     def __init__(
-        self, engine: Engine, config: KVConfig, ledger: Ledger, run_id: str, salt: str | None, publish: Callable[[Prefetched], None]
+        self,
+        engine: Engine,
+        config: KVConfig,
+        ledger: Ledger,
+        run_id: str,
+        salt: str | None,
+        publish: Callable[[Prefetched], None],
     ) -> None:
         self._engine, self._config, self._ledger = engine, config, ledger
         self._run_id, self._salt, self._publish = run_id, salt, publish
@@ -93,10 +99,17 @@ class Follower:
             tag=f"{self._run_id}/ahead",
         )
         receipt = await self._engine.prefill(request)
-        self._ledger.prefetched(tip.chain.block_keys(self._engine.info.block_size)[: end // self._engine.info.block_size], receipt)
+        self._ledger.prefetched(
+            tip.chain.block_keys(self._engine.info.block_size)[: end // self._engine.info.block_size], receipt
+        )
         self._publish(
             Prefetched(
-                agent=tip.agent, start=start, end=end, computed=receipt.computed, sent_at=receipt.sent_at, at=receipt.done_at
+                agent=tip.agent,
+                start=start,
+                end=end,
+                computed=receipt.computed,
+                sent_at=receipt.sent_at,
+                at=receipt.done_at,
             )
         )
         return True

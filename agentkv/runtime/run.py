@@ -58,7 +58,15 @@ class Run(Generic[Output]):
     """
 
     def __init__(
-        self, services: Services, program: Program, run_id: str, prompt: str, deps: Any, salt: str | None, *, watched: bool
+        self,
+        services: Services,
+        program: Program,
+        run_id: str,
+        prompt: str,
+        deps: Any,
+        salt: str | None,
+        *,
+        watched: bool,
     ) -> None:
         self.id = run_id
         self._services, self._program, self._prompt = services, program, prompt

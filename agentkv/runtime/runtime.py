@@ -69,7 +69,7 @@ class Runtime:
             script = AutoModel() if _is_simulated(self._spec) else None
             engine = open_engine(self._spec, options=self._options, script=script, progress=self._progress)
             self.engine = await stack.enter_async_context(engine)
-            self._format = await anyio.to_thread.run_sync(ChatFormat.load, self.engine.info.model_path)
+            self._format = await anyio.to_thread.run_sync(_load_format, self.engine.info.model_path)
             self._residency = Residency(self.engine.info.block_size)
             self._threads = anyio.CapacityLimiter(TOOL_THREADS)
             self._stack = stack.pop_all()
@@ -153,6 +153,13 @@ class Runtime:
                 del self._programs[next(iter(self._programs))]
             self._programs[key] = make_program(graph, self._format, self.engine.info.max_model_len, limits)
         return self._programs[key]
+
+
+def _load_format(model_path: str) -> ChatFormat:
+    chat = ChatFormat.load(model_path)
+    # Probing the template renders many conversations: now, not inside the first run's first resume.
+    _ = chat.verdict
+    return chat
 
 
 def _is_simulated(spec: str | Engine) -> bool:

@@ -38,7 +38,9 @@ class Timekeeper:
             case GenerationFinished():
                 self._generation(event)
             case Prefetched():
-                self._add(Span(kind="prefill", label=event.agent, start=event.sent_at, end=event.at, tokens=event.computed))
+                self._add(
+                    Span(kind="prefill", label=event.agent, start=event.sent_at, end=event.at, tokens=event.computed)
+                )
             case _:
                 pass
 

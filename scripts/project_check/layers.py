@@ -19,14 +19,14 @@ ORDER = (
     ("engines.base",),
     ("plugin",),
     ("engines", "store"),
-    ("report",),
+    ("report", "testing"),
     ("runtime",),
-    ("testing", "bench"),
+    ("bench",),
     ("cli", "__main__"),
 )
 RANK = {part: rank for rank, row in enumerate(ORDER) for part in row}
 FACADE = ""
-FACADE_USERS = frozenset({"testing", "bench", "cli", "__main__"})
+FACADE_USERS = frozenset({"bench", "cli", "__main__"})
 CORE = frozenset({"errors", "config", "tools", "kv", "chain", "graph", "follow", "engines.base", "runtime"})
 HEAVY = frozenset({"torch", "vllm", "transformers"})
 PLUGIN_OWN = frozenset({"errors", "kv", "plugin"})

@@ -163,6 +163,11 @@ def test_block_keys_are_equal_exactly_up_to_where_the_ids_are(trunk, left, right
     assert [a == b for a, b in pairs] == [i < shared // 4 for i in range(len(pairs))]
 
 
+def test_equal_blocks_behind_different_blocks_have_different_keys():
+    keys = [*chain_of([1, 2] * 3).block_keys(2), *chain_of([3, 4], [1, 2]).block_keys(2)]
+    assert len({*keys}) == 5
+
+
 @given(ids, ids)
 def test_common_prefix_is_the_longest(left, right):
     shared = chain_of(left).common_prefix(right)

@@ -15,7 +15,7 @@ from agentkv.kv import Directive
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import torch
-    from vllm.config import CacheConfig, ModelConfig, SchedulerConfig, VllmConfig
+    from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
     from vllm.sampling_params import SamplingParams
     from vllm.utils.hashing import sha256
     from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -206,6 +206,7 @@ def _vllm_config(
         model_config=model,
         scheduler_config=scheduler,
         cache_config=cache,
+        device_config=DeviceConfig(device="cpu"),
         additional_config={"agentkv": settings} if settings else {},
     )
     # The CPU platform turns asynchronous scheduling off; the classes themselves do not mind where they run.

@@ -29,7 +29,9 @@ def results(messages: tuple[akv.Message, ...]) -> list[str]:
     return [message.content for message in messages if message.role == "tool"]
 
 
-async def fails(runtime: Open, store: MemoryStore, script: Any, target: Any, error: type[Exception], **more: Any) -> str:
+async def fails(
+    runtime: Open, store: MemoryStore, script: Any, target: Any, error: type[Exception], **more: Any
+) -> str:
     """Run, expect ``error`` and a journal that replays; return its message."""
     async with runtime(script, **more) as rt, rt.start(target, "Go") as run:
         with pytest.raises(error) as caught:
@@ -90,7 +92,10 @@ async def test_a_tool_that_raises_fails_the_run_with_its_name(runtime: Open, sto
         """Boom."""
         raise ZeroDivisionError("boom")
 
-    async with runtime([calls(call("explode"), call("double", n=1))]) as rt, rt.start(agent(explode, double), "Go") as run:
+    async with (
+        runtime([calls(call("explode"), call("double", n=1))]) as rt,
+        rt.start(agent(explode, double), "Go") as run,
+    ):
         with pytest.raises(akv.ToolError, match=r"'explode'.*boom") as caught:
             await run.result()
         assert isinstance(caught.value.__cause__, ZeroDivisionError)

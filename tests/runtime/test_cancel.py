@@ -1,6 +1,7 @@
 """Cancelling at any event leaves no task, no engine request, and a journal that replays."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,7 +13,6 @@ from agentkv.store import MemoryStore
 from agentkv.testing import call, calls, say, sim
 
 from .conftest import check_idle, check_journal
-
 
 
 @akv.tool
@@ -108,10 +108,8 @@ def test_cancel_at_any_event(world: tuple[akv.Graph[None, str], list[Any]], at: 
 
 
 async def ended(run: akv.Run[str]) -> None:
-    try:
+    with suppress(akv.RunCancelled, akv.ToolError, akv.ModelOutputError):
         await run.result()
-    except (akv.RunCancelled, akv.ToolError, akv.ModelOutputError):
-        pass
 
 
 def check_conversation(messages: tuple[akv.Message, ...]) -> None:
@@ -135,5 +133,3 @@ async def test_cancel_while_a_limit_strikes() -> None:
             run.cancel()
         await check_journal(store, run)
         await check_idle(rt)
-
-

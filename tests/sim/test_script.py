@@ -138,7 +138,7 @@ async def test_a_script_runs_on_the_engine(ask: Any, format_: ChatFormat) -> Non
 
 
 async def test_a_recorded_run_is_replayed_by_node_and_visit(ask: Any) -> None:
-    events = [
+    events: list[dict[str, Any]] = [
         {"type": "run_started", "run_id": "old"},
         {"type": "generation_finished", "node": "plan", "visit": 1, "token_ids": [1, 2]},
         {"type": "generation_finished", "node": "replan", "visit": 1, "token_ids": [3]},

@@ -1,6 +1,5 @@
 """What a user gets who sets nothing, and how it ends."""
 
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -13,6 +12,10 @@ from agentkv.engines.vllm import VLLMEngine
 from agentkv.errors import EngineUnavailable
 
 pytestmark = pytest.mark.vllm("bfloat16")
+
+
+def is_tracker(process: psutil.Process) -> bool:
+    return any("resource_tracker" in part for part in process.cmdline())
 
 
 async def test_defaults_suit_a_small_machine(vllm_engine: VLLMEngine) -> None:
@@ -34,10 +37,10 @@ async def test_answers_from_the_cache_come_sooner(vllm_engine: VLLMEngine) -> No
 
 
 @pytest.mark.vllm("bfloat16", last=True)
-async def test_closing_ends_requests_and_processes(
-    vllm_engine: VLLMEngine, engines: Any, demo_model_path: Path
-) -> None:
-    before = [process for process in psutil.Process().children(recursive=True) if "agentkv" not in process.name()]
+async def test_closing_ends_requests_and_processes(vllm_engine: VLLMEngine, engines: Any) -> None:
+    # multiprocessing keeps one process of its own, the resource tracker, as long as this one lives.
+    started = [process for process in psutil.Process().children(recursive=True) if not is_tracker(process)]
+    assert started
     running: set[str] = set()
     ended: list[str] = []
 
@@ -66,4 +69,4 @@ async def test_closing_ends_requests_and_processes(
         await anext(vllm_engine.generate(GenerateRequest(request_id="late", token_ids=[5], max_tokens=1)))
     with pytest.raises(EngineUnavailable, match="make a new one"):
         await vllm_engine.__aenter__()
-    assert [process for process in before if process.is_running() and "python" in process.name().lower()] == []
+    assert [process for process in started if process.is_running()] == []

@@ -84,7 +84,7 @@ def test_torch_that_does_not_match_its_companions_is_named() -> None:
     assert "killed by signal 9" in demo_model._explain("", -9)
 
 
-@pytest.mark.vllm("float32")
+@pytest.mark.vllm
 def test_converted_model_is_whole_and_has_a_chat_template(demo_model_path: Path) -> None:
     config = json.loads((demo_model_path / "config.json").read_text())
     assert (config["model_type"], config["num_hidden_layers"], config["vocab_size"]) == ("llama", 30, 49_152)
@@ -93,7 +93,7 @@ def test_converted_model_is_whole_and_has_a_chat_template(demo_model_path: Path)
     assert "<|im_start|>" in (demo_model_path / "chat_template.jinja").read_text()
 
 
-@pytest.mark.vllm("float32")
+@pytest.mark.vllm
 def test_two_processes_convert_once_and_neither_loads_torch(cache: Path) -> None:
     make(cache / FOLDER, weights=1000)
     code = (

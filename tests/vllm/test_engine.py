@@ -183,22 +183,22 @@ async def test_cancelling_a_generation_ends_it_in_the_engine(vllm_engine: VLLMEn
 
 
 async def test_request_behind_a_cancelled_prefill_finds_what_was_computed(vllm_engine: VLLMEngine) -> None:
-    salt, ids = fresh("salt"), tokens(1500)
+    salt, ids = fresh("salt"), tokens(2040)
     before = await vllm_engine.stats()
     async with anyio.create_task_group() as group:
         group.start_soon(vllm_engine.prefill, PrefillRequest(request_id=fresh(), token_ids=ids, cache_salt=salt))
         await checkpoint()
-        # Calls are answered between steps: the second answer comes when the first step of 512 tokens is done.
+        # Calls are answered between steps: by the second answer one or two steps of 512 tokens are done.
         assert await has_work(vllm_engine)
         assert await has_work(vllm_engine)
         group.cancel_scope.cancel()
     _, _, usage = await ask(vllm_engine, wanted(ids, salt=salt))
-    assert usage.cached >= 512
+    # The step that runs when the abort arrives is not interrupted either.
+    assert 512 <= usage.cached <= 3 * 512
     assert usage.cached % BLOCK == 0
-    assert usage.computed >= 1500 - 2 * 512
     unanswered = (await vllm_engine.stats())["unanswered"]
     assert unanswered["requests"] == before["unanswered"]["requests"] + 1
-    assert unanswered["prompt_tokens"] == before["unanswered"]["prompt_tokens"] + 1500
+    assert unanswered["prompt_tokens"] == before["unanswered"]["prompt_tokens"] + 2040
 
 
 async def test_counters_agree_with_vllms_own(vllm_engine: VLLMEngine) -> None:
