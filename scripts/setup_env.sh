@@ -86,7 +86,7 @@ setup_test() {
 }
 
 setup_check() {
-    echo "Adding linters, type checker and documentation tools to $VENV: about 60 MB, under half a minute."
+    echo "Adding linters, type checker and documentation tools to $VENV: about 60 MB, about half a minute."
     create_venv
     step "development tools" pip_install -e ".[dev,docs]"
 }

@@ -149,6 +149,7 @@ def test_a_declaration_needs_no_body(text: str) -> None:
         ("class C:\n    def __init__(self, *, mode): self.x = 1", "__init__ accepts 'mode'"),
         ("async def f(*args, **options): return args", "accepts 'options'"),
         ("def f(a): a = 1", "accepts 'a'"),
+        ("class C(ABC):\n    def __init__(self, a): self.x = 1", "accepts 'a'"),
     ],
 )
 def test_a_parameter_that_nothing_reads_is_found(text: str, problem: str) -> None:
@@ -164,6 +165,7 @@ def test_a_parameter_that_nothing_reads_is_found(text: str, problem: str) -> Non
         "def f(a):\n    '''Doc.'''\n    raise NotSupported('f')",
         "class C(Base):\n    @override\n    def f(self, a): return 1",
         "class C(Protocol):\n    def f(self, a): ...",
+        "class C(ABC):\n    def f(self, a): return 1",
         "class C:\n    def __exit__(self, *error): return None",
     ],
 )

@@ -27,7 +27,13 @@ def _must_read_all(function: Function, owner: ast.ClassDef | None) -> bool:
     if function.name.startswith("_") and function.name not in CHECKED_DUNDERS:
         return False
     overrides = any(dotted(mark).rpartition(".")[2] == "override" for mark in function.decorator_list)
-    return not (overrides or is_declaration(function, owner) or _refuses(function))
+    return not (overrides or _is_hook(function, owner) or is_declaration(function, owner) or _refuses(function))
+
+
+def _is_hook(function: Function, owner: ast.ClassDef | None) -> bool:
+    """Whether a method is an abstract class's default, whose parameters are there for those that override it."""
+    bases = [] if owner is None else owner.bases
+    return function.name not in CHECKED_DUNDERS and any(dotted(base).rpartition(".")[2] == "ABC" for base in bases)
 
 
 def _refuses(function: Function) -> bool:
