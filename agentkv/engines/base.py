@@ -189,6 +189,11 @@ class Engine(Protocol):
         """
         ...
 
+    @property
+    def started(self) -> bool:
+        """Whether the engine was entered and is not closed yet."""
+        ...
+
     async def __aenter__(self) -> Self:
         """Start the engine. Raises ``EngineStartError``. ``info`` and ``clock`` are valid from here on."""
         ...

@@ -67,6 +67,7 @@ class SimEngine:
         self._timer: Timer | None = None
         self._steps = 0
         self._dead: str | None = None
+        self._started = False
         self._info = _describe(machine)
 
     @property
@@ -79,9 +80,14 @@ class SimEngine:
         """The simulated time that steps take."""
         return self._clock
 
+    @property
+    def started(self) -> bool:
+        return self._started and self._dead is None
+
     async def __aenter__(self) -> Self:
         self._check_alive()
         self._clock.check_loop()
+        self._started = True
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:

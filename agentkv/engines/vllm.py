@@ -73,6 +73,10 @@ class VLLMEngine:
         return self._info
 
     @property
+    def started(self) -> bool:
+        return self._started is not None
+
+    @property
     def clock(self) -> RealClock:
         return self._clock
 

@@ -69,15 +69,21 @@ async def start_llm(model: str | None, options: Mapping[str, Any], report: Calla
 async def stop_llm(llm: Any) -> None:
     """Shut ``llm`` down and wait for its tasks to end, so that nothing of it outlives the call."""
     resources = llm.engine_core.resources
-    tasks = [llm.output_handler, resources.output_queue_task]
     with anyio.CancelScope(shield=True):
+        # First of all: it would take the closing of its sockets for the engine's death, and log that.
+        await _cancelled(llm.output_handler)
         # vLLM's default kills the engine process after five seconds, which its orderly end can take.
         await anyio.to_thread.run_sync(partial(llm.shutdown, timeout=STOP_SECONDS))
-        if running := [task for task in tasks if task is not None and not task.done()]:
-            await asyncio.wait(running, timeout=STOP_SECONDS)
+        await _cancelled(resources.output_queue_task)
         # vLLM closes the sockets and leaves their context, with its threads, to the garbage collector.
         with anyio.move_on_after(STOP_SECONDS):
             await anyio.to_thread.run_sync(resources.ctx.term, abandon_on_cancel=True)
+
+
+async def _cancelled(task: "asyncio.Task[None] | None") -> None:
+    if task is not None and not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=STOP_SECONDS)
 
 
 async def _tick(began: float, report: Callable[[str], None]) -> None:

@@ -1,11 +1,11 @@
 """The one thing that runs agents: an engine, a journal and a KV policy, opened together."""
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import AsyncExitStack
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import anyio
 
@@ -21,10 +21,11 @@ from agentkv.runtime.run import Run, Services
 from agentkv.store import Store, open_store
 from agentkv.testing import AutoModel
 
-__all__ = ("Runtime", "run_sync")
+__all__ = ("RunOptions", "Runtime", "run_sync")
 
 Deps = TypeVar("Deps")
 Output = TypeVar("Output")
+Runnable: TypeAlias = Agent[Deps, Output] | Graph[Deps, Output]
 
 # Graphs made ready for the model, the oldest forgotten first: programs that declare agents on the fly stay bounded.
 PROGRAMS_KEPT = 256
@@ -32,11 +33,19 @@ PROGRAMS_KEPT = 256
 TOOL_THREADS = 64
 
 
+class RunOptions(TypedDict, total=False):
+    """What one run may have otherwise than its runtime: limits, KV policy, the tenant's salt."""
+
+    limits: Limits
+    kv: KVConfig
+    cache_salt: str | None
+
+
 class Runtime:
     """Runs agents and graphs on one engine.
 
-    ``engine`` is a SPEC (``vllm[:MODEL]``, ``sim[:PRESET]``) or an engine; ``options`` are the engine's start
-    options; ``store`` is ``"memory"``, ``"sqlite:PATH"`` or a store; ``cache_salt`` separates tenants that
+    ``engine`` is a SPEC (``vllm[:MODEL]``, ``sim[:PRESET]``) or an engine, which is left running if it was
+    started already; ``options`` are the start options of one named by its SPEC; ``store`` is ``"memory"``, ``"sqlite:PATH"`` or a store; ``cache_salt`` separates tenants that
     share an engine: KV is reused only under an equal salt. Used as an async context manager.
 
     Raises ``SetupError`` and its kind when the engine or the store cannot be opened.
@@ -68,7 +77,7 @@ class Runtime:
             # A simulated engine named by its SPEC makes up what its model says; a script is given with an engine.
             script = AutoModel() if _is_simulated(self._spec) else None
             engine = open_engine(self._spec, options=self._options, script=script, progress=self._progress)
-            self.engine = await stack.enter_async_context(engine)
+            self.engine = engine if engine.started else await stack.enter_async_context(engine)
             self._format = await anyio.to_thread.run_sync(_load_format, self.engine.info.model_path)
             self._residency = Residency(self.engine.info.block_size)
             self._threads = anyio.CapacityLimiter(TOOL_THREADS)
@@ -86,65 +95,59 @@ class Runtime:
         """The model's tokenizer, chat template and call dialect."""
         return self._format
 
+    @overload
     async def run(
-        self,
-        target: "Agent[Deps, Output] | Graph[Deps, Output]",
-        prompt: str,
-        *,
-        deps: Deps = None,  # type: ignore[assignment]  # an agent without deps has Deps = None
-        limits: Limits | None = None,
-        kv: KVConfig | None = None,
-        cache_salt: str | None = None,
-    ) -> Result[Output]:
+        self, target: Runnable[None, Output], prompt: str, **options: Unpack[RunOptions]
+    ) -> Result[Output]: ...
+    @overload
+    async def run(
+        self, target: Runnable[Deps, Output], prompt: str, *, deps: Deps, **options: Unpack[RunOptions]
+    ) -> Result[Output]: ...
+    async def run(
+        self, target: Runnable[Any, Any], prompt: str, *, deps: Any = None, **options: Unpack[RunOptions]
+    ) -> Result[Any]:
         """Run to the end and return the answer.
 
-        ``deps`` reaches tools through their context and is never stored. ``limits``, ``kv`` and
-        ``cache_salt`` replace the runtime's for this run. Raises what ends the run: ``RunError`` and its kind.
+        ``deps`` reaches tools through their context and is never stored; ``RunOptions`` replace what the
+        runtime has, for this run. Raises ``SetupError`` and its kind before the run begins, and what ends
+        it if that is not an answer: ``RunError`` and its kind.
         """
-        run = self._run(target, prompt, deps, limits, kv, cache_salt, watched=False)
-        async with run:
+        async with self._run(target, prompt, deps, options, watched=False) as run:
             return await run.result()
 
-    @asynccontextmanager
-    async def start(
-        self,
-        target: "Agent[Deps, Output] | Graph[Deps, Output]",
-        prompt: str,
-        *,
-        deps: Deps = None,  # type: ignore[assignment]  # an agent without deps has Deps = None
-        limits: Limits | None = None,
-        kv: KVConfig | None = None,
-        cache_salt: str | None = None,
-    ) -> AsyncIterator[Run[Output]]:
-        """Start a run and hand it over: iterate its events, await its ``result()``, ``cancel()`` it.
+    @overload
+    def start(self, target: Runnable[None, Output], prompt: str, **options: Unpack[RunOptions]) -> Run[Output]: ...
+    @overload
+    def start(
+        self, target: Runnable[Deps, Output], prompt: str, *, deps: Deps, **options: Unpack[RunOptions]
+    ) -> Run[Output]: ...
+    def start(
+        self, target: Runnable[Any, Any], prompt: str, *, deps: Any = None, **options: Unpack[RunOptions]
+    ) -> Run[Any]:
+        """A run to enter with ``async with``: iterate its events, await its ``result()``, ``cancel()`` it.
 
-        Leaving the context cancels a run that has not ended.
+        Leaving the context cancels a run that has not ended. Raises ``SetupError`` and its kind.
         """
-        async with self._run(target, prompt, deps, limits, kv, cache_salt, watched=True) as run:
-            yield run
+        return self._run(target, prompt, deps, options, watched=True)
 
     def _run(
-        self,
-        target: Agent[Any, Output] | Graph[Any, Output],
-        prompt: str,
-        deps: Any,
-        limits: Limits | None,
-        kv: KVConfig | None,
-        salt: str | None,
-        *,
-        watched: bool,
-    ) -> Run[Output]:
+        self, target: Runnable[Any, Any], prompt: str, deps: Any, options: RunOptions, *, watched: bool
+    ) -> Run[Any]:
         if self._stack is None:
             raise EngineUnavailable("the runtime is not open; use it as: async with akv.Runtime(...) as rt")
-        program = self._program(target, limits or self._limits)
+        program = self._program(target, options.get("limits", self._limits))
         _check_deps(program.graph, deps)
         services = Services(
-            engine=self.engine, store=self._store, residency=self._residency, kv=kv or self._kv, threads=self._threads
+            engine=self.engine,
+            store=self._store,
+            residency=self._residency,
+            kv=options.get("kv", self._kv),
+            threads=self._threads,
         )
-        run_id = secrets.token_hex(8)
-        return Run(services, program, run_id, prompt, deps, self._salt if salt is None else salt, watched=watched)
+        salt = options.get("cache_salt", self._salt)
+        return Run(services, program, secrets.token_hex(8), prompt, deps, salt, watched=watched)
 
-    def _program(self, target: Agent[Any, Any] | Graph[Any, Any], limits: Limits) -> Program:
+    def _program(self, target: Runnable[Any, Any], limits: Limits) -> Program:
         graph = compiled(target)
         # The digest covers how the nodes are wired, the nodes themselves which functions are in them.
         key = (graph.digest, tuple(graph.nodes.values()), limits)
@@ -166,7 +169,7 @@ def _is_simulated(spec: str | Engine) -> bool:
     return isinstance(spec, str) and spec.partition(":")[0] == "sim"
 
 
-def compiled(target: Agent[Any, Any] | Graph[Any, Any]) -> CompiledGraph[Any, Any]:
+def compiled(target: Runnable[Any, Any]) -> CompiledGraph[Any, Any]:
     """What ``target`` runs as. Raises ``GraphError`` if a graph does not compile, ``SetupError`` for anything else."""
     if isinstance(target, Agent):
         return _standard(target)
@@ -192,21 +195,44 @@ def _check_deps(graph: CompiledGraph[Any, Any], deps: object) -> None:
         )
 
 
+@overload
 def run_sync(
-    target: Agent[Deps, Output] | Graph[Deps, Output],
+    target: Runnable[None, Output],
     prompt: str,
     *,
     engine: str | Engine = "vllm",
-    deps: Deps = None,  # type: ignore[assignment]  # an agent without deps has Deps = None
     store: str | Store = "memory",
-    kv: KVConfig | None = None,
-    limits: Limits | None = None,
     options: Mapping[str, Any] | None = None,
-) -> Result[Output]:
-    """Open a runtime, run, close it: the only synchronous door. Not to be called from a running event loop."""
+    **run_options: Unpack[RunOptions],
+) -> Result[Output]: ...
+@overload
+def run_sync(
+    target: Runnable[Deps, Output],
+    prompt: str,
+    *,
+    deps: Deps,
+    engine: str | Engine = "vllm",
+    store: str | Store = "memory",
+    options: Mapping[str, Any] | None = None,
+    **run_options: Unpack[RunOptions],
+) -> Result[Output]: ...
+def run_sync(
+    target: Runnable[Any, Any],
+    prompt: str,
+    *,
+    deps: Any = None,
+    engine: str | Engine = "vllm",
+    store: str | Store = "memory",
+    options: Mapping[str, Any] | None = None,
+    **run_options: Unpack[RunOptions],
+) -> Result[Any]:
+    """Open a runtime, run, close it: the only synchronous door. Not to be called from a running event loop.
 
-    async def main() -> Result[Output]:
-        async with Runtime(engine, store=store, kv=kv, limits=limits, options=options) as runtime:
-            return await runtime.run(target, prompt, deps=deps)
+    ``options`` are the engine's; the rest is as for ``Runtime`` and ``Runtime.run``.
+    """
+
+    async def main() -> Result[Any]:
+        async with Runtime(engine, store=store, options=options) as runtime:
+            return await runtime.run(target, prompt, deps=deps, **run_options)
 
     return anyio.run(main)
