@@ -2,13 +2,14 @@
 
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from attrs import frozen
 
-from agentkv.errors import SetupError
+from agentkv.errors import AgentKVError, SetupError
 from agentkv.graph import Agent, Graph
 
 __all__ = ("Target", "load")
@@ -57,5 +58,15 @@ def _import(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     sys.path.insert(0, str(path.parent.resolve()))
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except AgentKVError:
+        raise
+    except Exception as error:
+        at = next((f" (line {frame.lineno})" for frame in _frames(error) if frame.filename == str(path)), "")
+        raise SetupError(f"{path}{at} does not import: {type(error).__name__}: {error}") from error
     return module
+
+
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+    return list(reversed(traceback.extract_tb(error.__traceback__)))

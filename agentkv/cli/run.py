@@ -13,6 +13,7 @@ from agentkv.engines import Engine
 from agentkv.errors import SetupError
 from agentkv.runtime import Result, Runtime
 from agentkv.testing import sim
+from agentkv.tools import dump
 
 __all__ = ("command",)
 
@@ -59,6 +60,4 @@ def _show(result: Result[Any], as_json: bool) -> None:
 
 
 def _plain(output: Any) -> Any:
-    from pydantic_core import to_jsonable_python
-
-    return to_jsonable_python(output, fallback=str)
+    return output if isinstance(output, str) else json.loads(dump(output))

@@ -1,0 +1,134 @@
+"""The command line, as a user calls it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentkv.cli import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+HELLO = str(EXAMPLES / "hello_tool.py")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = main(arguments)
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_run_prints_the_answer_and_the_ledger(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "run", HELLO, "--engine", "sim")
+    assert status == 0
+    assert out.startswith("The capital of France is Paris.\n")
+    assert "KV ledger (tokens)" in out
+    assert "prefill token reduction" in out
+
+
+def test_run_as_json_begins_with_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "run", HELLO, "--engine", "sim", "--json")
+    report = json.loads(out)
+    assert status == 0
+    assert next(iter(report.items())) == ("schema", "agentkv.run/1")
+    assert report["output"] == "The capital of France is Paris."
+    assert report["totals"]["reduction"].keys() == {"critical", "total"}
+
+
+def test_a_typed_output_is_plain_json(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "run", str(EXAMPLES / "plan_act_replan.py"), "--engine", "sim", "--json")
+    assert json.loads(out)["output"] == {"volume": "degraded", "act": "tonight"}
+
+
+def test_a_file_without_a_script_gets_a_made_up_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("import agentkv as akv\nmine = akv.Agent('mine', instructions='Answer.')\n")
+    status, out, _ = run(capsys, "run", str(file), "Hello?", "--engine", "sim", "--kv-transfer-mode", "prefix")
+    assert status == 0
+    assert "kv_transfer_mode=prefix" in out
+
+
+def test_the_journal_is_kept_where_it_is_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    assert run(capsys, "run", HELLO, "--engine", "sim", "--store", f"sqlite:{path}")[0] == 0
+    assert path.stat().st_size > 0
+
+
+def test_graph_draws_mermaid(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "graph", f"{EXAMPLES / 'plan_act_replan.py'}:graph")
+    assert status == 0
+    assert "replan" in out
+    assert "continue" in out
+
+
+def test_doctor_prints_capabilities_and_the_template_probe(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "doctor", "sim")
+    assert status == 0
+    assert "blocks of 32 tokens" in out
+    assert "in force" in out
+    assert "after a tool result   yes" in out
+
+
+def test_doctor_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "doctor", "sim", "--json")
+    findings = json.loads(out)
+    assert findings["schema"] == "agentkv.doctor/1"
+    assert findings["template"]["boundaries"]["tool result"]["append_only"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "nowhere.py"], "no file 'nowhere.py'"),
+        (["run", HELLO + ":nobody"], "no agent or graph 'nobody'; it has 'agent'"),
+        (["run", HELLO, "--engine", "tpu"], "'tpu'"),
+        (["run", HELLO, "--engine", "sim:fast"], "'fast'"),
+        (["run", HELLO, "--engine", "http://localhost:1"], "not supported yet"),
+        (["run", HELLO, "--engine", "sim", "--store", "redis:x"], "'redis:x'"),
+        (["doctor", "http://localhost:1"], "not supported yet"),
+    ],
+)
+def test_mistakes_are_one_line_without_a_traceback(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    status, out, err = run(capsys, *arguments)
+    assert status in (1, 2)
+    assert out == ""
+    assert words in err
+    assert err.startswith("agentkv: ")
+    assert err.count("\n") == 1
+
+
+def test_an_agent_that_needs_deps_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "needy.py"
+    file.write_text("import agentkv as akv\nneedy = akv.Agent('needy', instructions='x', deps=dict)\n")
+    status, _, err = run(capsys, "run", str(file), "Hi", "--engine", "sim")
+    assert status == 2
+    assert "deps=dict" in err
+
+
+def test_a_file_that_fails_to_import_names_its_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text("import agentkv\nraise RuntimeError('mine')\n")
+    status, _, err = run(capsys, "run", str(file), "Hi", "--engine", "sim")
+    assert status == 2
+    assert "RuntimeError: mine" in err
+    assert "broken.py" in err
+
+
+def test_two_agents_must_be_told_apart(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "two.py"
+    file.write_text(
+        "import agentkv as akv\na = akv.Agent('a', instructions='x')\nb = akv.Agent('b', instructions='x')\n"
+    )
+    status, _, err = run(capsys, "run", str(file), "Hi", "--engine", "sim")
+    assert status == 2
+    assert "'a', 'b'" in err
+
+
+def test_the_module_runs_as_a_program() -> None:
+    command = [sys.executable, "-m", "agentkv.cli.main", "graph", HELLO]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "plan" in done.stdout
