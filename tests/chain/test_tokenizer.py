@@ -28,7 +28,8 @@ def joined(parts):
 def is_comparable(case, parts):
     """Whether every added token that the library finds in the whole text is written out in trusted text.
 
-    Not compared: a token whose pattern the normaliser gave a space (the first files of Llama 2), behind a space.
+    Not compared: a token whose pattern the normaliser gave a space (the first files of Llama 2), behind a space;
+    and what a normaliser makes of a token's last character and a mark on it, for here the token stays.
     """
     text, trust = joined(parts), [p.trusted for p in parts for _ in p.text]
     contents = {i: content for content, i in case.tokenizer.added.items()}
@@ -39,7 +40,7 @@ def is_comparable(case, parts):
             length = len(contents[i]) if contents[i] in text[start:stop] else stop - start
             if not all(trust[start + swallowed : start + swallowed + length]):
                 return False
-    return case.name != "llama2-normalized" or not re.search("[ ▁]<", text)
+    return ">\u0338" not in text and (case.name != "llama2-normalized" or not re.search("[ ▁]<", text))
 
 
 @few
@@ -134,6 +135,13 @@ def test_a_token_across_a_border_of_trust_is_text(case, parts):
 def test_an_empty_untrusted_piece_does_not_part_trusted_text(case):
     ids = case.tokenizer.encode([trusted("<|im_"), untrusted(""), trusted("end|>")])
     assert ids == [case.tokenizer.token_id("<|im_end|>")]
+
+
+def test_a_mark_on_its_last_character_does_not_undo_a_token_of_the_template(make_tokenizer):
+    """U+0338 makes one character of it and a ``>``."""
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": True}
+    tokenizer = make_tokenizer("bytes", added=[{"content": "<end>", **flags}], normalizer={"type": "NFC"})
+    assert tokenizer.encode([trusted("<end>"), untrusted("\u0338")])[0] == tokenizer.token_id("<end>")
 
 
 def test_whitespace_of_the_template_and_of_a_user_make_no_added_run(make_tokenizer):
