@@ -134,6 +134,15 @@ def test_a_description_beside_a_reference_wins() -> None:
     assert properties["other"]["description"] == "Overrules the class."
 
 
+def test_keywords_are_sorted_where_a_definition_meets_what_stands_beside_it() -> None:
+    @tool
+    def plant(leaf: Leaf | None = None, other: Leaf = Leaf(title="x")) -> None: ...  # noqa: B008 - never written to
+
+    assert list(plant.parameters["properties"]["other"]) == [
+        *("additionalProperties", "default", "description", "properties", "required", "type")
+    ]
+
+
 def test_words_of_the_schema_language_are_good_names_for_parameters() -> None:
     @tool
     def odd(
