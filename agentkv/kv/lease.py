@@ -70,6 +70,9 @@ class LeaseTable:
     def __len__(self) -> int:
         return len(self._leases)
 
+    def __bool__(self) -> bool:
+        return bool(self._leases)
+
     def __iter__(self) -> Iterator[Lease]:
         return iter(tuple(self._leases.values()))
 

@@ -42,6 +42,7 @@ class KVManager:
         self.dropped: list[tuple[int, EngineCoreOutput]] = []
         self.errors: Counter[str] = Counter()
         self.step_budget = 0
+        self._table = policy.leases.table
         self.in_step: set[str] = set()
         self._off = off
         self._next_settle = 0.0
@@ -49,12 +50,12 @@ class KVManager:
     @property
     def busy(self) -> bool:
         """Whether there is anything beyond stock vLLM's work to look after in a step."""
-        return bool(self.directives or self.held or self.dropped or len(self.policy.leases.table))
+        return bool(self.directives or self.held or self.dropped or self._table)
 
     @property
     def holds(self) -> bool:
         """Whether something could give way to a request that does not fit."""
-        return bool(len(self.policy.leases.table) or self.prefetches)
+        return bool(self._table or self.prefetches)
 
     @staticmethod
     def now() -> float:

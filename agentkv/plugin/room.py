@@ -28,23 +28,21 @@ class RoomMaker:
         self._stock = self._manager.allocate_slots
 
     def install(self) -> None:
-        """Put ``allocate`` in the place of vLLM's method, on this engine's manager only."""
+        """Put ``allocate`` in the place of vLLM's method, on this engine's manager only, for one step."""
         self._manager.allocate_slots = self.allocate
 
     def remove(self) -> None:
         """Give vLLM its method back."""
-        self._manager.allocate_slots = self._stock
+        del self._manager.allocate_slots
 
     def allocate(self, request: Any, num_new_tokens: int, *args: Any, **kwargs: Any) -> Any:
         """VLLM's ``allocate_slots``, tried again after room was made."""
         kv = self._kv
-        if not kv.holds:
-            return self._stock(request, num_new_tokens, *args, **kwargs)
         if kv.policy.leases.classes["speculative"]:
             kv.guard(self._displace_speculative, request, num_new_tokens)
         blocks = self._stock(request, num_new_tokens, *args, **kwargs)
         attempt = 0
-        while blocks is None and attempt < ATTEMPTS:
+        while blocks is None and kv.holds and attempt < ATTEMPTS:
             if not kv.guard(self._make_room, request, num_new_tokens, args, kwargs, attempt):
                 return None
             blocks = self._stock(request, num_new_tokens, *args, **kwargs)

@@ -74,7 +74,6 @@ class SyncAgentScheduler(Scheduler):
         fcfs = self.policy == SchedulingPolicy.FCFS
         kv = self.kv = KVManager(policy, holder, self._turn_off, fcfs=fcfs)
         self._room = RoomMaker(self, kv, self._drop_prefetch)
-        self._room.install()
         if fcfs:
             self.waiting = RankedQueue(self._rank, settings.max_overtakes)
             if hasattr(self, "skipped_waiting"):
@@ -123,10 +122,12 @@ class SyncAgentScheduler(Scheduler):
         kv = self.kv
         if kv is None or not kv.busy:
             return super().schedule(*args, **kwargs)
-        kv.guard(self._before_step)
+        self._room.install()
         try:
+            kv.guard(self._before_step)
             return super().schedule(*args, **kwargs)
         finally:
+            self._room.remove()
             self.need_mamba_block_aligned_split = False
 
     def _before_step(self) -> None:
@@ -205,7 +206,8 @@ class SyncAgentScheduler(Scheduler):
     def get_request_counts(self) -> Any:
         """Requests running and waiting, those that wait for admission included."""
         running, waiting = super().get_request_counts()
-        return running, waiting + (len(self.kv.held) if self.kv is not None else 0)
+        kv = self.kv
+        return (running, waiting + len(kv.held)) if kv is not None and kv.held else (running, waiting)
 
     def get_num_unfinished_requests(self) -> int:
         """Requests that a step could advance: an engine with nothing but held ones must not spin."""
@@ -231,7 +233,6 @@ class SyncAgentScheduler(Scheduler):
         """Go on as vLLM's own scheduler; whatever was held or leased is let go of."""
         kv, self.kv, self.kv_off = self._managed(), None, reason
         logger.error("agentkv: leases: off, vLLM schedules alone from here on: %s", reason)
-        self._room.remove()
         for request in kv.held.values():
             super()._enqueue_waiting_request(request)
         table = kv.policy.leases.table
