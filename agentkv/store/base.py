@@ -23,8 +23,8 @@ class Store(Protocol):
     """Contract of every journal.
 
     Everything but ``open`` and ``aclose`` raises ``StoreError`` on a store that is not open. An operation
-    that has begun is finished before the caller sees a cancellation: an event is in the journal as a whole
-    or not at all, and not at all only if ``append`` raised something other than a cancellation.
+    that has begun is carried out even if its caller is cancelled, and the cancellation of a scope is seen only
+    after it: an event is in the journal as a whole, or ``append`` raised something other than a cancellation.
     """
 
     async def open(self) -> None:
