@@ -38,7 +38,7 @@ step() {
     return "$status"
 }
 
-# Byte-compiling all 23,000 files takes 40 s of CPU time; Python compiles what is really imported at its first import instead.
+# Byte-compiling all 23,000 files takes 40 s of CPU time; Python compiles what is really imported at its first import.
 # -qq keeps errors and drops remarks about the machine's own pip configuration.
 pip_install() {
     "$VENV/bin/python" -m pip install -qq --progress-bar off --no-compile --disable-pip-version-check "$@"
