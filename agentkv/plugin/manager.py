@@ -42,6 +42,7 @@ class KVManager:
         self.dropped: list[tuple[int, EngineCoreOutput]] = []
         self.errors: Counter[str] = Counter()
         self.step_budget = 0
+        self.cold_budget: int | None = None
         self._table = policy.leases.table
         self.in_step: set[str] = set()
         self._off = off
@@ -157,14 +158,25 @@ class KVManager:
         """Whether the request is work ahead of need."""
         return request_id in self.prefetches
 
+    def is_resume(self, request_id: str) -> bool:
+        """Whether the request continues a chain that waited for a tool."""
+        return (directive := self.directives.get(request_id)) is not None and directive.resume
+
     def cap(self, request: Any, num_new_tokens: int) -> int:
-        """Tokens that the request may compute in this step: a prefetch gets what is left of the step's share."""
+        """Tokens that the request may compute in this step: prefetches and cold prompts in progress have shares."""
         if request.request_id not in self.prefetches:
-            return num_new_tokens
+            return self._cap_cold(request, num_new_tokens)
         given = min(num_new_tokens, self.step_budget)
         self.step_budget -= given
         if given:
             self.in_step.add(request.request_id)
+        return given
+
+    def _cap_cold(self, request: Any, num_new_tokens: int) -> int:
+        if self.cold_budget is None or not request.is_prefill_chunk or self.is_resume(request.request_id):
+            return num_new_tokens
+        given = min(num_new_tokens, self.cold_budget)
+        self.cold_budget -= given
         return given
 
     def droppable(self, for_whom: str) -> list[str]:

@@ -42,6 +42,7 @@ class SyncAgentScheduler(Scheduler):
 
     kv: KVManager | None = None
     kv_off: str = ""
+    _counts_held = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -138,21 +139,28 @@ class SyncAgentScheduler(Scheduler):
         for name, reason in kv.doomed.items():
             self._drop_prefetch(name, reason)
         kv.doomed.clear()
+        if kv.directives:
+            self._share_out(kv)
+
+    def _share_out(self, kv: KVManager) -> None:
+        """Divide the step's tokens between those running, before vLLM gives all of them to whoever is first."""
+        real_work = [request for request in self._queued() if self._is_real_work(request)]
+        kv.step_budget = 0 if real_work else kv.policy.settings.prefetch_step
+        # Half for cold prompts in progress, so that a resume starts at once and they do not stand still.
+        resumes = any(kv.is_resume(request.request_id) for request in real_work)
+        kv.cold_budget = self.max_num_scheduled_tokens // 2 if resumes else None
+        # Both loops of vLLM's schedule() ask this method how much of a chunk to compute, if told that they must.
+        self.need_mamba_block_aligned_split = bool(kv.prefetches) or resumes
         if not kv.prefetches:
             return
-        # Both loops of vLLM's schedule() ask this method how much of a chunk to compute, if told that they must.
-        self.need_mamba_block_aligned_split = True
-        real_work_waits = any(self._is_real_work(request) for request in self._queued())
-        kv.step_budget = 0 if real_work_waits else kv.policy.settings.prefetch_step
-        if self.running:
-            self.running.sort(key=lambda request: kv.is_prefetch(request.request_id))
-        if real_work_waits and len(self.running) >= self.max_num_running_reqs:
+        self.running.sort(key=lambda request: kv.is_prefetch(request.request_id))
+        if real_work and len(self.running) >= self.max_num_running_reqs:
             running = [r.request_id for r in self.running if kv.is_prefetch(r.request_id)]
             if running:
                 self._drop_prefetch(running[-1], "its place in the batch was needed")
 
     def _mamba_block_aligned_split(self, request: Any, num_new_tokens: int, *args: Any, **kwargs: Any) -> int:
-        if self.kv is None or not self.kv.prefetches:
+        if self.kv is None:
             return num_new_tokens
         capped = self.kv.guard(self.kv.cap, request, num_new_tokens)
         return num_new_tokens if capped is None else capped
@@ -207,13 +215,16 @@ class SyncAgentScheduler(Scheduler):
         """Requests running and waiting, those that wait for admission included."""
         running, waiting = super().get_request_counts()
         kv = self.kv
-        return (running, waiting + len(kv.held)) if kv is not None and kv.held else (running, waiting)
+        count = kv is not None and kv.held and self._counts_held
+        return (running, waiting + len(kv.held)) if kv is not None and count else (running, waiting)
 
     def get_num_unfinished_requests(self) -> int:
         """Requests that a step could advance: an engine with nothing but held ones must not spin."""
-        running, waiting = super().get_request_counts()
-        total = super().get_num_unfinished_requests()
-        return int(min(total, running + waiting))
+        self._counts_held = False
+        try:
+            return int(super().get_num_unfinished_requests())
+        finally:
+            self._counts_held = True
 
     def has_finished_requests(self) -> bool:
         """Whether another step has something to tell workers or clients."""
