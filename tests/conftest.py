@@ -6,6 +6,8 @@ name the marker stands for tests that need what comes with vLLM, or as long, but
 """
 
 import inspect
+import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,13 @@ from agentkv.engines.vllm import VLLMEngine
 # bfloat16: what a user gets who sets nothing.
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "float32": {"dtype": "float32", "num_gpu_blocks_override": 129, "max_model_len": 2048},
+    # As the first, for long recorded prompts, with a way to spoil KV.
+    "identity": {
+        "dtype": "float32",
+        "num_gpu_blocks_override": 129,
+        "max_model_len": 4000,
+        "worker_extension_cls": "kv_vandal.KVVandal",
+    },
     "bfloat16": {},
 }
 # Raised by vLLM and what it imports while it starts in this process, not by its use here.
@@ -59,6 +68,16 @@ class Engines:
         self._name = ""
         self._engine: VLLMEngine | None = None
         self._failed: dict[str, Exception] = {}
+        self._let_the_engine_import_from_tests()
+
+    @staticmethod
+    def _let_the_engine_import_from_tests() -> None:
+        folder = str(Path(__file__).parent / "vllm")
+        known = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+        if folder not in known:
+            # for an engine process that is forked, and for one that is spawned
+            sys.path.append(folder)
+            os.environ["PYTHONPATH"] = os.pathsep.join([folder, *known])
 
     async def get(self, name: str) -> VLLMEngine:
         """The engine of configuration ``name``; another one is closed first."""
