@@ -23,6 +23,14 @@ def test_a_prefetch_in_flight_delays_a_resume_by_at_most_one_small_step(make_cor
     assert core.one(prompt(2, 1500))["cached"] == 1496
 
 
+def test_real_work_in_progress_gets_its_tokens_before_a_prefetch_that_began_earlier(make_core: Make) -> None:
+    core = make_core(blocks=600, longest=2048, batched=64, settings={"prefetch_step": 16})
+    core.add(prompt(1, 1500), run="r", kind="prefill")
+    core.step()
+    real = core.add(prompt(2, 300))
+    assert [core.step().num_scheduled_tokens for _ in range(3)] == [{real: 64}] * 3
+
+
 def test_prefetches_share_the_steps_tokens(make_core: Make) -> None:
     core = make_core(blocks=600, longest=2048, batched=512, settings={"prefetch_step": 64})
     names = [core.add(prompt(n, 100), run=f"r{n}", kind="prefill") for n in range(4)]
