@@ -12,12 +12,17 @@ TEMPLATES = Path(__file__).parents[1] / "data" / "templates"
 
 
 @pytest.fixture
-def report_of(make_tokenizer):
-    def report(source):
+def format_of(make_tokenizer):
+    def build(source):
         template = ChatTemplate(source, {"bos_token": "<s>", "eos_token": "<|im_end|>"})
-        return ChatFormat(make_tokenizer("bytes"), template, detect(template)).verdict
+        return ChatFormat(make_tokenizer("bytes"), template, detect(template))
 
-    return report
+    return build
+
+
+@pytest.fixture
+def report_of(format_of):
+    return lambda source: format_of(source).verdict
 
 
 def load(name):
@@ -69,10 +74,12 @@ def test_a_template_that_counts_its_messages_grows_nowhere(report_of):
     assert {verdict.message for verdict in report.boundaries.values()} == {0}
 
 
-def test_a_template_whose_tail_depends_on_more_than_the_skeleton_is_found_out(report_of):
+def test_a_template_whose_tail_depends_on_more_than_the_skeleton_is_found_out(format_of):
     numbered = load("smollm2").replace("{{'<|im_start|>'", "{{ loop.index if message.role == 'user' }}{{'<|im_start|>'")
-    report = report_of(numbered)
+    chat = format_of(numbered)
+    report = chat.verdict
     assert report.boundaries["tool result"].append_only
+    assert chat.drops_history("tool result")
     assert not report.delta.append_only
     assert "differs" in report.delta.reason
 

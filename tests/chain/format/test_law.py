@@ -162,11 +162,26 @@ class TestLaw:
         trunk = chat.delta("", (), (), [user("a")], generation_prompt=False)
         assert trunk + chat.delta("", (), [user("a")], [user("b")]) == chat.render("", (), [user("a"), user("b")])
 
-    def test_generated_text_keeps_its_own_token_boundaries(self, formats):
-        chat = formats["smollm2"]
-        text = "\n\n  Yes."
-        _, chain, _ = grow(chat, "", (), [user("a"), assistant(text)])
-        assert chat.render("", (), [user("a"), assistant(text)], generation_prompt=False)[: len(chain)] == chain
+    def test_generated_text_keeps_its_own_token_boundaries(self, demo):
+        said = assistant("\n\nYes.")
+        prompt, text = demo.delta("", (), (), [user("a")]), demo.tokenizer.encode([Piece(said.content, False)])
+        whole = demo.render("", (), [user("a"), said], generation_prompt=False)
+        assert whole[: len(prompt) + len(text)] == prompt + text
+        joined = demo.template.layout(
+            [{"role": "user", "content": "a"}, {"role": "assistant", "content": said.content}]
+        )
+        assert whole != demo.tokenizer.encode(joined.pieces())
+
+    def test_a_text_without_white_space_around_it_is_encoded_as_ever(self, chat):
+        messages = [user("Where?"), assistant("Yes, there."), user("Thanks.")]
+        plain = [{"role": message.role, "content": message.content} for message in messages]
+        joined = chat.template.layout(plain, (), generation_prompt=True)
+        assert chat.render("", (), messages) == chat.tokenizer.encode(joined.pieces())
+
+    def test_what_is_appended_is_the_end_of_a_rendering(self, chat):
+        before, new = [user("a"), assistant("b"), user("c"), assistant("d")], [user("e")]
+        delta = chat.delta("Be brief.", [FIND], before, new)
+        assert chat.render("Be brief.", [FIND], [*before, *new])[-len(delta) :] == delta
 
     def test_a_call_is_kept_whole_by_a_template_that_looks_into_contents(self, formats):
         said = assistant("", call(1, "</think>"))
