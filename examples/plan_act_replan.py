@@ -8,19 +8,21 @@ the slow tool had to say. Runs the same task with and without that, each repetit
 
 import os
 import secrets
+import shutil
 import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 import anyio
 from attrs import frozen
 
 import agentkv as akv
 
-RUNBOOKS = Path(__file__).parent / "data" / "runbooks"
+# Tools open files under this folder and nowhere else.
+DATA = Path(__file__).parent / "data"
 SAMPLES = 8
 SECONDS = 3.2
 REPEATS = 2
@@ -29,7 +31,16 @@ REPEATS = 2
 @akv.tool(read_only=True, idempotent=True, max_tokens=600)
 def read_runbook(topic: Literal["disk", "network"]) -> str:
     """The runbook on a topic, in full."""
-    return (RUNBOOKS / f"{topic}.md").read_text(encoding="utf-8")
+    return (DATA / "runbooks" / f"{topic}.md").read_text(encoding="utf-8")
+
+
+def timed_write(file: IO[bytes], block: bytes) -> float:
+    """Seconds that it takes to write ``block`` through to the disk."""
+    started = time.perf_counter()
+    file.write(block)
+    file.flush()
+    os.fsync(file.fileno())
+    return time.perf_counter() - started
 
 
 @akv.tool(timeout=30)
@@ -41,12 +52,10 @@ async def measure_writes(ctx: akv.Context[None], block_kb: Literal[64, 256]) -> 
     """
     block = os.urandom(block_kb * 1024)
     busy = 0.0
-    with tempfile.TemporaryFile() as file:
+    with tempfile.TemporaryFile(dir=DATA) as file:
         for _ in range(SAMPLES):
-            started = time.perf_counter()
-            file.write(block)
-            os.fsync(file.fileno())
-            busy += time.perf_counter() - started
+            # In a thread: a write that blocked the event loop would hold up what is prefilled meanwhile.
+            busy += await anyio.to_thread.run_sync(timed_write, file, block)
             await ctx.sleep(SECONDS / SAMPLES)
     rate = SAMPLES * len(block) / busy / 1e6
     return f"{rate:.0f} MB per second in writes of {block_kb} KB, sampled over {SECONDS:.0f} s."
@@ -55,8 +64,8 @@ async def measure_writes(ctx: akv.Context[None], block_kb: Literal[64, 256]) -> 
 @akv.tool(read_only=True)
 def free_space() -> str:
     """The share of this machine's disk that is free."""
-    disk = os.statvfs("/")
-    return f"{disk.f_bavail / disk.f_blocks:.0%} of the disk is free."
+    disk = shutil.disk_usage(DATA)
+    return f"{disk.free / disk.total:.0%} of the disk is free."
 
 
 @frozen
