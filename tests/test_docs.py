@@ -1,5 +1,6 @@
-"""The Python in the README and the documentation runs, page by page, on the simulator."""
+"""The Python in the README and the documentation runs, page by page, on the simulator, and prints what they show."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,9 @@ import pytest
 from project_check.documents import blocks, pages
 
 ROOT = Path(__file__).parent.parent
+# What a page says that its own blocks printed, and the one thing in it that differs from run to run.
+PRINTED = re.compile(r"^<!-- printed -->\n```\w*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+RUN_ID = re.compile(r"\brun [0-9a-f]{16}\b")
 
 
 def script(page: Path) -> str:
@@ -20,14 +24,22 @@ def script(page: Path) -> str:
     return "\n".join(lines)
 
 
+def nameless(text: str) -> str:
+    return RUN_ID.sub("run ID", text)
+
+
 @pytest.mark.parametrize("page", pages(ROOT), ids=lambda page: page.name)
-def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+def test_the_python_of_a_page_runs_and_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
     # in a folder of its own, so that what a page writes stays there
     code = tmp_path / f"{page.stem}.py"
     code.write_text(script(page))
     command = [sys.executable, "-W", "error", code]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 0, run.stderr
+    printed = nameless(run.stdout)
+    for shown in PRINTED.finditer(page.read_text()):
+        before, found, printed = printed.partition(nameless(shown["text"]))
+        assert found, f"{page.name} shows\n{shown['text']}\nbut its blocks printed here\n{before}"
 
 
 def test_a_page_whose_python_fails_is_seen(tmp_path: Path) -> None:
@@ -35,4 +47,13 @@ def test_a_page_whose_python_fails_is_seen(tmp_path: Path) -> None:
     page.write_text("```python\nx = 1\n```\n\ntext\n\n```python\nassert x == 2\n```\n")
     assert script(page) == "\nx = 1\n\n\n\n\n\nassert x == 2"
     with pytest.raises(AssertionError, match="line 8"):
-        test_the_python_of_a_page_runs(page, tmp_path)
+        test_the_python_of_a_page_runs_and_prints_what_it_shows(page, tmp_path)
+
+
+def test_a_page_that_shows_what_was_not_printed_is_seen(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(1)\nprint(2)\n```\n\n<!-- printed -->\n```text\n2\n```\n")
+    test_the_python_of_a_page_runs_and_prints_what_it_shows(page, tmp_path)
+    page.write_text(page.read_text() + "\n<!-- printed -->\n```text\n1\n```\n")
+    with pytest.raises(AssertionError, match=r"page.md shows\s+1"):
+        test_the_python_of_a_page_runs_and_prints_what_it_shows(page, tmp_path)
