@@ -12,6 +12,10 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 import anyio
 from attrs import field, frozen
 
+from agentkv.kv import Directive, Grant
+
+from agentkv.errors import EngineError
+
 __all__ = (
     "Clock",
     "Delta",
@@ -43,29 +47,46 @@ class GenerateRequest:
 
     ``token_ids`` is the whole prompt (at least one id). ``constraint`` is a structural tag in the JSON form
     that vLLM's ``StructuredOutputsParams(structural_tag=...)`` takes, or None for free text. Generation
-    ends at any id of ``stop_token_ids`` (that id is the last one returned) or at ``max_tokens``.
+    ends at any id of ``stop_token_ids`` (that id is the last one returned) or at ``max_tokens``; the first
+    ``min_tokens`` never end it. Raises ``EngineError`` where ``min_tokens`` is above ``max_tokens``.
     ``cache_salt`` separates tenants: KV is shared only under an equal salt. ``reuse=False`` asks that no
     cached KV be read. ``request_id`` is unique per engine. ``tag`` names run and node, for reports only.
+    ``directive`` places the request in its run and asks for a lease at its end; an engine without leases
+    takes no notice of it and says so in ``info.capabilities``.
     """
 
     request_id: str
     token_ids: list[int]
     max_tokens: int
+    min_tokens: int = 0
     sampling: Sampling = Sampling()
     stop_token_ids: tuple[int, ...] = ()
     constraint: str | None = None
     cache_salt: str | None = None
     reuse: bool = True
     tag: str = ""
+    directive: Directive | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.min_tokens > self.max_tokens:
+            raise EngineError(
+                f"request {self.request_id!r} has min_tokens={self.min_tokens}, above max_tokens={self.max_tokens}"
+            )
 
 
 @frozen(kw_only=True)
 class Usage:
-    """What a request cost, in tokens, as the engine itself counts it. ``computed`` = prompt − cached."""
+    """What a request cost, in tokens, as the engine itself counts it. ``computed`` = prompt − cached.
+
+    ``queue_s`` is how long the request waited in the engine until it was first scheduled, ``prefill_s`` how
+    long from there to its first token; None where the engine does not say.
+    """
 
     prompt: int
     cached: int
     generated: int = 0
+    queue_s: float | None = None
+    prefill_s: float | None = None
 
     @property
     def computed(self) -> int:
@@ -74,35 +95,45 @@ class Usage:
 
 @frozen(kw_only=True)
 class Delta:
-    """New token ids. The last delta of a request has ``finish`` and ``usage``; ``at`` is the clock's time."""
+    """New token ids. The last delta of a request has ``finish`` and ``usage``; ``at`` is the clock's time.
+
+    ``grant`` is the lease that the request's directive took at its end, on the last delta.
+    """
 
     token_ids: tuple[int, ...]
     at: float
     finish: FinishReason | None = None
     usage: Usage | None = None
+    grant: Grant | None = None
 
 
 @frozen(kw_only=True)
 class PrefillRequest:
     """Compute and cache the KV of ``token_ids``; nothing is generated for the caller.
 
-    Only whole blocks stay cached, so ask for a multiple of ``EngineInfo.block_size``.
+    Only whole blocks stay cached, so ask for a multiple of ``EngineInfo.block_size``. A prefetch that the
+    engine gives up raises ``EngineError``.
     """
 
     request_id: str
     token_ids: list[int]
     cache_salt: str | None = None
     tag: str = ""
+    directive: Directive | None = None
 
 
 @frozen(kw_only=True)
 class Receipt:
-    """What a prefill did: of ``prompt`` tokens ``cached`` were there already. Times are clock seconds."""
+    """What a prefill did: of ``prompt`` tokens ``cached`` were there already. Times are clock seconds.
+
+    ``grant`` is the lease that its directive took.
+    """
 
     prompt: int
     cached: int
     sent_at: float
     done_at: float
+    grant: Grant | None = None
 
     @property
     def computed(self) -> int:
@@ -179,6 +210,14 @@ class Engine(Protocol):
 
     async def prefill(self, request: PrefillRequest) -> Receipt:
         """Compute the KV of ``request.token_ids`` and leave it in the cache."""
+        ...
+
+    async def kv(self, operation: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Do an operation on leases and runs: those of ``agentkv.kv.operations``, in and out as JSON objects.
+
+        ``{"error": why}`` where the engine does not manage KV or cannot do it; ``info.capabilities`` has
+        ``"leases"`` and ``"admission"`` set to ``"on"`` where it can.
+        """
         ...
 
     async def stats(self) -> dict[str, Any]:

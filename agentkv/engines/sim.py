@@ -184,6 +184,7 @@ class SimEngine:
             reuse=reuse,
         )
         self._scheduler.add(entry)
+        entry.queued_at = self._clock.now()
         mailbox = self._mailboxes[request.request_id] = Mailbox()
         self._wake()
         return entry, mailbox
@@ -215,6 +216,9 @@ class SimEngine:
         if not step.rows:
             return
         self._steps += 1
+        for entry, _ in step.rows:
+            if entry.started_at is None:
+                entry.started_at = self._clock.now()
         seconds = self._machine.cost.seconds(step.prefill_tokens, step.decode_seqs, step.context_tokens)
         self._timer = self._clock.call_at(
             self._clock.now() + seconds, lambda: self._guard(lambda: self._end_step(step))
@@ -228,6 +232,8 @@ class SimEngine:
             self._wake()
 
     def _deliver(self, entry: SimRequest) -> None:
+        if entry.first_at is None:
+            entry.first_at = self._clock.now()
         if not entry.finished and (entry.generated - 1) % self._stream_interval:
             return
         mailbox = self._mailboxes[entry.request_id]
@@ -235,8 +241,7 @@ class SimEngine:
         mailbox.sent = entry.generated
         if entry.finished:
             del self._mailboxes[entry.request_id]
-            usage = Usage(prompt=entry.prompt, cached=entry.cached or 0, generated=entry.generated)
-            delta = evolve(delta, finish=entry.finish, usage=usage)
+            delta = evolve(delta, finish=entry.finish, usage=_usage(entry))
         mailbox.put(delta)
 
     def _die(self, how: str) -> None:
@@ -249,6 +254,18 @@ class SimEngine:
             self._scheduler.abort(request_id)
             mailbox.put(EngineUnavailable(f"the simulated engine {how} while it served request {request_id!r}"))
         self._mailboxes.clear()
+
+
+def _usage(entry: SimRequest) -> Usage:
+    assert entry.started_at is not None
+    assert entry.first_at is not None
+    return Usage(
+        prompt=entry.prompt,
+        cached=entry.cached or 0,
+        generated=entry.generated,
+        queue_s=entry.started_at - entry.queued_at,
+        prefill_s=entry.first_at - entry.started_at,
+    )
 
 
 def _describe(machine: Machine) -> EngineInfo:

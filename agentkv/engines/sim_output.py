@@ -24,8 +24,13 @@ class ScriptedOutput:
         """What a real engine would give of it: up to the first stop id or ``room`` tokens."""
         if not self.token_ids:
             raise ScriptError(f"the script gives no token for request {request.request_id!r} ({request.tag!r})")
+        if len(self.token_ids) < request.min_tokens:
+            raise ScriptError(
+                f"the script gives {len(self.token_ids)} tokens for request {request.request_id!r} ({request.tag!r}), "
+                f"which asks for {request.min_tokens} at least"
+            )
         for index, token in enumerate(self.token_ids[:room]):
-            if token in request.stop_token_ids:
+            if token in request.stop_token_ids and index + 1 >= request.min_tokens:
                 return ScriptedOutput(self.token_ids[: index + 1])
         if len(self.token_ids) > room:
             return ScriptedOutput(self.token_ids[:room], finish="length")

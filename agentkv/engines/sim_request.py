@@ -9,7 +9,7 @@ __all__ = ("SimRequest",)
 
 
 class SimRequest:
-    """The state of one request.
+    """The state of one request. The times are the engine's to set: seconds of its clock.
 
     ``output`` is what it is going to generate (known beforehand, as a simulator's model is a script) and
     ``finish`` how that ends. ``length`` counts the prompt and what was generated so far, ``computed`` the
@@ -24,11 +24,14 @@ class SimRequest:
         "cached",
         "computed",
         "finish",
+        "first_at",
         "length",
         "output",
         "prompt",
+        "queued_at",
         "request_id",
         "reuse",
+        "started_at",
     )
 
     def __init__(
@@ -52,6 +55,9 @@ class SimRequest:
         self.cached: int | None = None
         self.blocks: list[Block] = []
         self.alive = True
+        self.queued_at = 0.0
+        self.started_at: float | None = None
+        self.first_at: float | None = None
         self._keys = KeyChain([*prompt, *output], block_size, salt)
         self._keyed = 0
 

@@ -7,6 +7,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 import anyio
+from attrs import evolve
 
 from agentkv.engines.base import Delta, EngineInfo, FinishReason, GenerateRequest, PrefillRequest, Receipt, Usage
 from agentkv.engines.clock import RealClock
@@ -82,17 +83,14 @@ class VLLMEngine:
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
         """Stream one generation; see ``Engine.generate``. Raises ``EngineError``, ``EngineUnavailable``."""
-        usage = Usage(prompt=len(request.token_ids), cached=0)
+        generated = 0
         async with aclosing(self._outputs(request, _sampling(request))) as outputs:
             async for output in outputs:
                 ids = tuple(output.outputs[0].token_ids)
-                usage = Usage(
-                    prompt=usage.prompt, cached=output.num_cached_tokens or 0, generated=usage.generated + len(ids)
-                )
+                generated += len(ids)
                 finish = FINISHES[output.outputs[0].finish_reason] if output.finished else None
-                yield Delta(
-                    token_ids=ids, at=self._clock.now(), finish=finish, usage=usage if finish is not None else None
-                )
+                usage = _usage(len(request.token_ids), output, generated) if output.finished else None
+                yield Delta(token_ids=ids, at=self._clock.now(), finish=finish, usage=usage)
 
     async def prefill(self, request: PrefillRequest) -> Receipt:
         """Compute the KV of ``request.token_ids``; see ``Engine.prefill``.
@@ -171,6 +169,15 @@ def _name(request: GenerateRequest | PrefillRequest) -> str:
     return f"request {request.request_id!r}" + (f" ({request.tag})" if request.tag else "")
 
 
+def _usage(prompt: int, output: Any, generated: int) -> Usage:
+    usage = Usage(prompt=prompt, cached=output.num_cached_tokens or 0, generated=generated)
+    if (times := output.metrics) is None:  # disable_log_stats=True
+        return usage
+    return evolve(
+        usage, queue_s=times.scheduled_ts - times.queued_ts, prefill_s=times.first_token_ts - times.scheduled_ts
+    )
+
+
 def _sampling(request: GenerateRequest | PrefillRequest) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
@@ -181,6 +188,7 @@ def _sampling(request: GenerateRequest | PrefillRequest) -> Any:
     constraint = request.constraint
     return SamplingParams(
         max_tokens=request.max_tokens,
+        min_tokens=request.min_tokens,
         temperature=request.sampling.temperature,
         top_p=request.sampling.top_p,
         seed=request.sampling.seed,

@@ -6,6 +6,8 @@ from typing import Any
 
 __all__ = ("Entry", "VLLMAccount")
 
+WAITING, PREEMPTIONS, POOL_USED = "vllm:num_requests_waiting", "vllm:num_preemptions", "vllm:kv_cache_usage_perc"
+
 
 class Entry:
     """One request while it is in the engine. ``cached`` is None until the engine has answered."""
@@ -53,33 +55,36 @@ class VLLMAccount:
 
         The sums are over requests that were answered. Of requests that ended before their first token vLLM
         never says what it computed: ``unanswered`` has their number and their prompt tokens, an upper bound.
-        ``waiting`` is vLLM's own gauge as of its last step. ``engine`` has vLLM's count of prompt tokens by
+        ``waiting`` and ``pool_used``, the share of the pool that requests hold, are vLLM's own gauges as of its
+        last step, ``preemptions`` its sum since start. ``engine`` has vLLM's count of prompt tokens by
         where their KV came from (also without requests never answered), empty with ``disable_log_stats=True``.
         """
         answered = [(entry.prompt, entry.cached) for entry in self._live.values() if entry.cached is not None]
         prompt = self._prompt + sum(of for of, _ in answered)
         cached = self._cached + sum(cached for _, cached in answered)
-        waiting, by_source = _vllm_metrics()
-        waiting = min(waiting, len(self._live) - len(answered))
+        gauges, by_source = _vllm_metrics()
+        waiting = min(int(gauges[WAITING]), len(self._live) - len(answered))
         return {
             "running": len(self._live) - waiting,
             "waiting": waiting,
             "prompt_tokens": prompt,
             "cached_tokens": cached,
             "computed_tokens": prompt - cached,
+            "preemptions": int(gauges[PREEMPTIONS]),
+            "pool_used": gauges[POOL_USED],
             "unanswered": {"requests": self._aborted, "prompt_tokens": self._aborted_prompt},
             "engine": by_source,
         }
 
 
-def _vllm_metrics() -> tuple[int, dict[str, int]]:
-    """Waiting requests of vLLM, and prompt tokens by source, from its metrics in this process."""
+def _vllm_metrics() -> tuple[dict[str, float], dict[str, int]]:
+    """Figures of vLLM, and its prompt tokens by source, from its metrics in this process."""
     from vllm.v1.metrics.reader import get_metrics_snapshot
 
-    waiting, by_source = 0, {}
+    figures, by_source = dict.fromkeys((WAITING, PREEMPTIONS, POOL_USED), 0.0), {}
     for metric in get_metrics_snapshot():
-        if metric.name == "vllm:num_requests_waiting":
-            waiting += int(metric.value)
+        if metric.name in figures:
+            figures[metric.name] += metric.value
         elif metric.name == "vllm:prompt_tokens_by_source":
             by_source[metric.labels["source"]] = int(metric.value)
-    return waiting, by_source
+    return figures, by_source
