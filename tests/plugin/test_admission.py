@@ -98,3 +98,15 @@ def test_a_dead_clients_place_comes_free_on_the_next_call(make_core: Make, monke
     assert core.scheduler.has_requests()
     core.run()
     assert held in core.finished
+
+
+def test_a_busy_engine_lets_time_pass_by_itself(make_core: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    core = make_core()
+    core.call("admit", run="dead", blocks=50, ttl=5.0)
+    waiting = admit(core, "b", 50)
+    held = core.add(prompt(1, 20), run="b", ticket=waiting["ticket"])
+    core.add(prompt(2, 20), max_tokens=50)
+    core.step()
+    later = core.scheduler.kv.now() + 6
+    monkeypatch.setattr(core.scheduler.kv, "now", lambda: later)
+    assert held in core.step().num_scheduled_tokens

@@ -82,6 +82,16 @@ def test_a_preempted_prefetch_is_dropped_and_answered(make_core: Make) -> None:
     assert core.free == 32
 
 
+def test_a_reset_that_preempts_everything_drops_prefetches(make_core: Make) -> None:
+    core = make_core(settings={"prefetch_step": 8})
+    ahead = core.add(prompt(1, 60), run="r", kind="prefill")
+    core.step()
+    core.drain()
+    assert core.scheduler.reset_prefix_cache(reset_running_requests=True)
+    core.run()
+    assert core.reports[ahead]["reason"] == "preempted"
+
+
 def test_real_work_that_needs_room_ends_a_prefetch_before_it_waits(make_core: Make) -> None:
     core = make_core(blocks=33, longest=128, batched=64, settings={"prefetch_step": 16})
     ahead = core.add(prompt(1, 100), run="r", kind="prefill")
@@ -92,6 +102,22 @@ def test_real_work_that_needs_room_ends_a_prefetch_before_it_waits(make_core: Ma
     assert core.reports[ahead]["reason"] == f"room for {real}"
     assert core.outputs[ahead] == []
     assert core.call("stats")["records"]["prefetch.drop"] == 1
+
+
+def test_a_prefetch_that_has_tokens_in_a_step_is_not_dropped_in_it(
+    make_core: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As when a request's grammar is ready only after the step's tokens were shared out.
+    core = make_core(blocks=33, longest=128, batched=64, settings={"prefetch_step": 16})
+    monkeypatch.setattr(core.scheduler, "_is_real_work", lambda _: False)
+    ahead = core.add(prompt(1, 100), run="r", kind="prefill")
+    core.step()
+    real = core.add(prompt(2, 120))
+    planned = core.step().num_scheduled_tokens
+    assert planned == {ahead: 16}
+    assert ahead in core.scheduler.requests
+    monkeypatch.undo()
+    assert real in core.step().num_scheduled_tokens
 
 
 def test_real_work_gets_the_place_of_a_prefetch_in_a_full_batch(make_core: Make) -> None:
