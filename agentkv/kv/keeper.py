@@ -16,6 +16,8 @@ from agentkv.kv.room import Cut, plan_cuts
 __all__ = ("Grant", "LeaseKeeper")
 
 UNKNOWN_LEASE = "lease: no such token"
+#: After leases could not suffice, as much is not asked of them again for so long.
+HOPELESS_SECONDS = 0.05
 NO_BLOCKS: frozenset[int] = frozenset()
 
 
@@ -59,6 +61,7 @@ class LeaseKeeper:
         self._mint = mint
         self._mode = mode
         self._serial = 0
+        self._hopeless = (0, float("-inf"))
 
     def grant(
         self, directive: Directive, blocks: Sequence[int], digests: Sequence[bytes], now: float, request: str = ""
@@ -162,6 +165,8 @@ class LeaseKeeper:
         ``protect`` are blocks that the requester itself builds on: letting go of them gains nothing. Nothing is
         cut when the leases cannot suffice, unless ``partly``. ``only_speculative`` is all that a prefetch may ask for.
         """
+        if deficit <= 0 or not (only_speculative or self._may_suffice(deficit, protect, now)):
+            return 0
         leases = in_order(lease for lease in self.table if not only_speculative or lease.lease_class == "speculative")
         cuts, gained = plan_cuts(
             leases,
@@ -169,8 +174,18 @@ class LeaseKeeper:
             count=self.table.count,
             counts_as_room=lambda block: block not in protect and self.table.free_when_unleased(block),
         )
-        enough = gained >= deficit > 0 or (partly and gained > 0)
+        enough = gained >= deficit or (partly and gained > 0)
         return self._apply(cuts, now, "room", for_whom) if enough else 0
+
+    def _may_suffice(self, deficit: int, protect: frozenset[int], now: float) -> bool:
+        """Whether planning is worth it: a request that waits asks again in every step, over all blocks held."""
+        least, until = self._hopeless
+        if deficit >= least and now < until:
+            return False
+        if self.table.can_free(deficit, protect):
+            return True
+        self._hopeless = (deficit, now + HOPELESS_SECONDS)
+        return False
 
     def reset(self, now: float) -> int:
         """Drop every lease and start a new epoch, as the prefix cache is about to be emptied."""

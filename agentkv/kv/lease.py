@@ -137,6 +137,18 @@ class LeaseTable:
         """Whether nobody but leases refers to the block, so that it becomes free when the last of them goes."""
         return self._holder.ref_count(block) == 1
 
+    def can_free(self, deficit: int, protect: frozenset[int]) -> bool:
+        """Whether all leases together could free ``deficit`` blocks, those in ``protect`` apart."""
+        if len(self._counts) < deficit:
+            return False
+        ref_count, found = self._holder.ref_count, 0
+        for block in self._counts:
+            if ref_count(block) == 1 and block not in protect:
+                found += 1
+                if found >= deficit:
+                    return True
+        return False
+
     def _hold(self, blocks: Sequence[int]) -> None:
         fresh = [block for block in blocks if block not in self._counts]
         self._counts.update(blocks)
