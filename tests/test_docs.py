@@ -12,6 +12,9 @@ from project_check.documents import blocks, pages
 ROOT = Path(__file__).parent.parent
 # What a page says that its own blocks printed, and the one thing in it that differs from run to run.
 PRINTED = re.compile(r"^<!-- printed -->\n```\w*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+# Code that a page names: a file, or a function and the file that it is in.
+FILE = re.compile(r"`(?P<file>[\w/]+/\w+\.py)`")
+PLACE = re.compile(r"`(?P<name>[\w.]+)`\s+\((?:`[\w.]+` in\s)?`(?P<file>[\w/]+\.py)`\)")
 RUN_ID = re.compile(r"\brun [0-9a-f]{16}\b")
 
 
@@ -57,3 +60,27 @@ def test_a_page_that_shows_what_was_not_printed_is_seen(tmp_path: Path) -> None:
     page.write_text(page.read_text() + "\n<!-- printed -->\n```text\n1\n```\n")
     with pytest.raises(AssertionError, match=r"page.md shows\s+1"):
         test_the_python_of_a_page_runs_and_prints_what_it_shows(page, tmp_path)
+
+
+def missing(text: str, root: Path) -> list[str]:
+    """The files and functions that a page names and ``root`` does not have."""
+    found = [
+        file for file in FILE.findall(text) if not any((base / file).is_file() for base in (root, root / "agentkv"))
+    ]
+    for place in PLACE.finditer(text):
+        source = root / "agentkv" / place["file"]
+        name = place["name"].rpartition(".")[2]
+        if source.is_file() and not re.search(rf"^\s*(async def|def|class) {name}\b", source.read_text(), re.MULTILINE):
+            found.append(f"{place['name']} in {place['file']}")
+    return found
+
+
+def test_the_code_that_the_concepts_name_exists() -> None:
+    text = (ROOT / "docs" / "concepts.md").read_text()
+    assert len(PLACE.findall(text)) >= 15
+    assert missing(text, ROOT) == []
+
+
+def test_code_that_does_not_exist_is_seen() -> None:
+    text = "`Run.gone` (`runtime/run.py`), `Run`\n(`runtime/run.py`), `reduce` (`runtime/gone.py`)"
+    assert missing(text, ROOT) == ["runtime/gone.py", "Run.gone in runtime/run.py"]
