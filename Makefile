@@ -7,6 +7,8 @@ RECIPE := pyproject.toml scripts/setup_env.sh
 
 # Installing skips byte-compilation, so Python must be allowed to keep what it compiles.
 export PYTHONDONTWRITEBYTECODE :=
+# Material's banner about its successor would be in every build's output.
+export NO_MKDOCS_2_WARNING := 1
 
 MARKERS := $(if $(filter vllm,$(ENGINE)),not soak,not soak and not vllm)
 
