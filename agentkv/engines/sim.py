@@ -129,7 +129,7 @@ class SimEngine:
         ``prompt_tokens`` and ``cached_tokens`` are of the requests that were started, ``computed_tokens`` all
         that steps computed of prompts, repeated and aborted work included. Beyond the contract:
         ``generated_tokens``, ``steps``, ``evictions``, ``preemptions`` since start, ``pool_blocks``,
-        ``free_blocks`` (cached ones included) and ``cached_blocks`` now.
+        ``pool_used`` (the share that requests hold), ``free_blocks`` (cached ones included), ``cached_blocks`` now.
         """
         scheduler = self._scheduler
         return {
@@ -143,6 +143,7 @@ class SimEngine:
             "preemptions": scheduler.preemptions,
             "evictions": scheduler.pool.evictions,
             "pool_blocks": scheduler.pool.size,
+            "pool_used": 1 - scheduler.pool.free / scheduler.pool.size,
             "free_blocks": scheduler.pool.free,
             "cached_blocks": scheduler.pool.cached,
         }
