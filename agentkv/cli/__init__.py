@@ -1,4 +1,4 @@
-"""The command line: ``agentkv run | graph | doctor``."""
+"""The command line: ``agentkv run | graph | doctor | bench``."""
 
 from agentkv.cli.main import main
 

@@ -31,7 +31,7 @@ async def test_a_stop_id_ends_nothing_before_min_tokens(ask: Any, least: int, ge
 
 async def test_a_script_that_is_too_short_is_an_error(ask: Any) -> None:
     async with SimEngine(lambda _: [1, 2]) as engine:
-        with pytest.raises(ScriptError, match="gives 2 tokens for request 'x'.*asks for 3"):
+        with pytest.raises(ScriptError, match=r"gives 2 tokens for request 'x'.*asks for 3"):
             await ask(engine, [1], 4, min_tokens=3, request_id="x")
 
 

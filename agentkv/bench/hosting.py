@@ -1,0 +1,97 @@
+"""Engines for the benchmark: one alive at a time, started anew only where its options must differ."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any, Self
+
+from agentkv.bench.workload import SeedShape, random_ids
+from agentkv.engines import Engine, GenerateRequest, PrefillRequest, open_engine
+from agentkv.errors import SetupError
+
+__all__ = ("EngineHost",)
+
+FULL_WARM_UPS = 2
+SHORT_WARM_UP_TOKENS = 256
+
+
+class EngineHost:
+    """Hands out a started and warmed-up engine for a set of options.
+
+    A simulated engine is made anew each time, so that repetitions are equal to the last digit. A real one is
+    kept while its options are asked for: another salt per repetition makes its former cache useless, and
+    what nobody uses any more is the first to be evicted. Use it as an async context manager.
+    """
+
+    def __init__(
+        self,
+        spec: str,
+        shape: SeedShape,
+        *,
+        block: int,
+        pool: float | None,
+        warm_up: int,
+        options: Mapping[str, Any],
+        progress: Callable[[str], None],
+    ) -> None:
+        self._spec, self._shape, self._block, self._warm_up = spec, shape, block, warm_up
+        self._simulated = spec.partition(":")[0] == "sim"
+        self._base = {**self._sizes(pool), **options}
+        self._progress = progress
+        self._stack = AsyncExitStack()
+        self._engine: Engine | None = None
+        self._options: Mapping[str, Any] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """What every engine is started with, whatever the mode."""
+        return self._base
+
+    async def get(self, options: Mapping[str, Any]) -> Engine:
+        """A started engine with ``options`` on top of what all have. Raises as the engine's start does."""
+        if self._engine is not None and self._options == options and not self._simulated:
+            return self._engine
+        await self._stack.aclose()
+        self._engine = None
+        engine = open_engine(
+            self._spec,
+            options={**self._base, **options},
+            script=_made_up if self._simulated else None,
+            progress=self._progress,
+        )
+        await self._stack.enter_async_context(engine)
+        await self._warm(engine)
+        self._engine, self._options = engine, options
+        return engine
+
+    def _sizes(self, pool: float | None) -> dict[str, Any]:
+        """Pool and maximum length. The pool is a share of what all agents hold at their ends."""
+        longest = -(-(self._shape.longest + 1) // self._block)
+        sizes: dict[str, Any] = {"block_size": self._block, "max_model_len": longest * self._block}
+        if pool is None:
+            return sizes
+        blocks = round(self._shape.blocks(self._block) * pool)
+        if blocks < longest:
+            raise SetupError(
+                f"pool={pool:g} of the working set is {blocks} blocks, but the longest chain alone needs {longest}; "
+                f"give at least {longest / self._shape.blocks(self._block):.3f}"
+            )
+        # vLLM keeps one block, the null block, for itself.
+        return {**sizes, **({"pool_blocks": blocks} if self._simulated else {"num_gpu_blocks_override": blocks + 1})}
+
+    async def _warm(self, engine: Engine) -> None:
+        short = min(SHORT_WARM_UP_TOKENS, self._shape.prompt_tokens)
+        for number in range(self._warm_up):
+            tokens = self._shape.prompt_tokens if number < FULL_WARM_UPS else short
+            ids = random_ids(f"warm-up/{number}", tokens)
+            await engine.prefill(PrefillRequest(request_id=f"warm-up/{number}", token_ids=list(ids)))
+
+
+def _made_up(request: GenerateRequest) -> tuple[int, ...]:
+    """What the simulated model says: ids that depend on the request's name alone."""
+    return random_ids(request.request_id, request.max_tokens)

@@ -1,0 +1,50 @@
+"""One generation of an agent, and where its time and its tokens went."""
+
+from attrs import frozen
+
+__all__ = ("Turn",)
+
+
+@frozen(kw_only=True)
+class Turn:
+    """Times are clock seconds, counts are tokens; ``number`` 0 is the agent's first generation.
+
+    ``ready_at`` is when it could be asked for (the tool's result in hand; the agent's arrival). ``held_s`` of
+    what follows was spent waiting for a slot, until ``sent_at`` by the client, then ``queue_s`` and
+    ``prefill_s`` in the engine as far as it tells; ``first_at`` is when the first token was in hand.
+    """
+
+    chain: int
+    number: int
+    ready_at: float
+    held_s: float
+    sent_at: float
+    first_at: float
+    done_at: float
+    prompt: int
+    cached: int
+    generated: int
+    queue_s: float | None
+    prefill_s: float | None
+
+    @property
+    def ttft_s(self) -> float:
+        """From the moment it could be asked for to the first token in hand, all waiting included."""
+        return self.first_at - self.ready_at
+
+    @property
+    def inter_token_s(self) -> float:
+        """Mean time from one token to the next, for a turn of two tokens or more."""
+        return (self.done_at - self.first_at) / (self.generated - 1)
+
+    @property
+    def client_s(self) -> float:
+        """Spent by the client before the request was sent, without waiting for a slot."""
+        return self.sent_at - self.ready_at - self.held_s
+
+    @property
+    def delivery_s(self) -> float | None:
+        """What is left of the time when client, queue and prefill are taken off: ways between processes."""
+        if self.queue_s is None or self.prefill_s is None:
+            return None
+        return self.first_at - self.sent_at - self.queue_s - self.prefill_s
