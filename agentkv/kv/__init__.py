@@ -6,6 +6,7 @@ from agentkv.kv.directive import Directive, LeaseClass, Rejected, WorkKind
 from agentkv.kv.handle import KVHandle
 from agentkv.kv.keeper import Grant, LeaseKeeper
 from agentkv.kv.lease import BlockHolder, Lease, LeaseTable
+from agentkv.kv.operations import perform
 from agentkv.kv.order import CacheMode, eviction_key, in_order
 from agentkv.kv.policy import KVPolicy
 from agentkv.kv.prefetch import PrefetchLimit
@@ -39,6 +40,7 @@ __all__ = (
     "bytes_per_token",
     "eviction_key",
     "in_order",
+    "perform",
     "plan_cuts",
     "pool_tokens",
     "spec_bytes_per_token",

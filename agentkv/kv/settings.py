@@ -44,3 +44,11 @@ class PolicySettings:
             return cls(**wire)
         except (TypeError, ValueError) as error:
             raise NotSupported(f"engine KV settings: {error.args[0]}") from error
+
+    def capabilities(self) -> dict[str, str]:
+        """What of KV management these settings put in force, as ``EngineInfo.capabilities`` says it."""
+        return {
+            "leases": "on" if self.prefix_cache_mode == "hybrid" else "off: prefix_cache_mode is independent",
+            "order": "on",
+            "admission": "on" if self.admission == "auto" else "off: admission is none",
+        }

@@ -224,10 +224,9 @@ class KVManager:
             self._next_settle = now + SETTLE_SECONDS
             self.policy.settle(now)
 
-    def stats(self) -> dict[str, Any]:
-        """The policy's counters and this process's own, as a JSON object."""
+    def process_stats(self) -> dict[str, Any]:
+        """What this process counts beside the policy, as a JSON object."""
         return {
-            **self.policy.stats(),
             "held_requests": len(self.held),
             "live_requests": len(self.directives),
             "errors": dict(self.errors),
