@@ -32,33 +32,47 @@ class KVConfig:
     ``kv_transfer_mode``: ``"off"`` asks the engine not to reuse cached KV at all, ``"prefix"`` relies on the
     engine's prefix cache alone (one way), ``"bidirectional"`` also prefills ahead while tools run, ``"auto"``
     picks between the last two by what there is to gain.
+    ``anchor_ttl``: seconds that an agent's instructions and tools stay leased after its last run has ended.
     ``prefetch_step``: most tokens that one prefetch request may ask the engine to compute; a prefetch is a
     series of such steps, so that a resume never waits behind more than one.
+    ``branch_prefetch_limit``: prefetches of one run that may be in the engine at once; 0 prefills nothing ahead.
+    ``transfer_sync_level``: 0 sends a resume without waiting for the abort of its chain's prefetch, 1 adopts the
+    prefetch (aborts it, then follows right behind), 2 waits until its step is done.
     """
 
     kv_transfer_mode: TransferMode = field(
         default="auto", validator=validators.in_(("auto", "off", "prefix", "bidirectional"))
     )
     prefetch_step: int = field(default=256, validator=validators.ge(1))
-    branch_prefetch_limit: int = field(default=8)
-    transfer_sync_level: Literal[0, 1, 2] = field(default=1)
+    anchor_ttl: float = field(default=60.0, validator=validators.gt(0))
+    branch_prefetch_limit: int = field(default=8, validator=validators.ge(0))
+    transfer_sync_level: Literal[0, 1, 2] = field(default=1, validator=validators.in_((0, 1, 2)))
     allow_shifted_splice: bool = field(default=False)
 
     def __attrs_post_init__(self) -> None:
-        _refuse_unbuilt(self, branch_prefetch_limit=8, transfer_sync_level=1, allow_shifted_splice=False)
+        _refuse_unbuilt(self, allow_shifted_splice=False)
 
 
 @frozen(kw_only=True)
 class EngineKV:
-    """An operator's KV policy, one per engine."""
+    """An operator's KV policy, one per engine.
 
-    kv_pool_ratio: float = field(default=0.85)
-    prefix_cache_mode: Literal["hybrid", "independent"] = field(default="hybrid")
-    admission: Literal["auto", "none"] = field(default="none")
+    ``kv_pool_ratio``: share of the pool's blocks that leases may hold, and that admitted runs may plan to hold.
+    ``prefix_cache_mode``: ``"hybrid"`` keeps leased KV in the one eviction order, ``"independent"`` takes no
+    leases. ``admission``: ``"auto"`` starts only runs whose working set fits, ``"none"`` starts everything.
+    ``strict``: raise at start where the engine cannot be managed, instead of running without leases.
+    """
+
+    kv_pool_ratio: float = field(default=0.85, validator=[validators.gt(0), validators.le(1)])
+    prefix_cache_mode: Literal["hybrid", "independent"] = field(
+        default="hybrid", validator=validators.in_(("hybrid", "independent"))
+    )
+    admission: Literal["auto", "none"] = field(default="auto", validator=validators.in_(("auto", "none")))
     cpu_tier_bytes: int = field(default=0)
+    strict: bool = field(default=False)
 
     def __attrs_post_init__(self) -> None:
-        _refuse_unbuilt(self, kv_pool_ratio=0.85, prefix_cache_mode="hybrid", admission="none", cpu_tier_bytes=0)
+        _refuse_unbuilt(self, cpu_tier_bytes=0)
 
 
 def _refuse_unbuilt(config: object, **built: object) -> None:

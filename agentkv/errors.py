@@ -5,6 +5,7 @@ happened to a run. Each message names the node, tool or field at fault and the r
 """
 
 __all__ = (
+    "AdmissionRefused",
     "AgentKVError",
     "CallTimeout",
     "DirectiveError",
@@ -104,6 +105,10 @@ class ToolError(RunError):
 
 class RunCancelled(RunError):  # noqa: N818 - says what happened to the run
     """Raised by ``Run.result()`` when the run was cancelled."""
+
+
+class AdmissionRefused(RunError):  # noqa: N818 - says what happened to the run
+    """Raised when the engine takes no more runs in its line, or none of this one's size."""
 
 
 class EngineError(RunError):

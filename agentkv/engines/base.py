@@ -12,9 +12,8 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 import anyio
 from attrs import field, frozen
 
-from agentkv.kv import Directive, Grant
-
 from agentkv.errors import EngineError
+from agentkv.kv import Directive, Grant
 
 __all__ = (
     "Clock",

@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from agentkv.config import EngineKV
 from agentkv.engines.base import Engine
 from agentkv.errors import NotSupported, SetupError
+from agentkv.kv import PolicySettings
 
 __all__ = ("open_engine",)
 
@@ -16,29 +18,42 @@ def open_engine(
     spec: str | Engine,
     *,
     options: Mapping[str, Any] = MappingProxyType({}),
+    kv: EngineKV | None = None,
     script: Callable[..., Any] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Engine:
     """The engine that ``spec`` names, not started yet: enter it with ``async with``.
 
     An engine object is returned as it is. ``options`` go to the engine's constructor; ``script`` answers the
-    requests of a simulated engine and of no other; ``progress`` gets lines while a real one starts.
+    requests of a simulated engine and of no other; ``kv`` is how the engine is to manage its KV, None leaves it
+    to its own devices; ``progress`` gets lines while a real one starts.
     Raises ``SetupError`` for an unknown form, ``NotSupported`` for one that is not built.
     """
     if not isinstance(spec, str):
-        return _given(spec, options, script)
+        return _given(spec, {**options, **({} if kv is None else {"engine_kv": kv})}, script)
     kind, separator, rest = spec.partition(":")
     if kind in ("http", "https") and rest.startswith("//"):
         raise NotSupported(f"engine {spec!r}: servers over HTTP are not supported yet; use {FORMS}")
     if kind not in ("vllm", "sim") or (separator and not rest):
         raise SetupError(f"engine {spec!r} has none of the known forms: {FORMS}")
     if kind == "sim":
-        return _simulated(spec, rest, options, script)
+        return _simulated(spec, rest, options, _settings(kv), script)
     if script is not None:
         raise SetupError(f"engine {spec!r} takes no script: scripts answer for the engine 'sim' only")
     from agentkv.engines.vllm import VLLMEngine
 
-    return VLLMEngine(rest or None, options=options, progress=progress)
+    return VLLMEngine(rest or None, options=options, kv=_settings(kv), progress=progress)
+
+
+def _settings(kv: EngineKV | None) -> PolicySettings | None:
+    if kv is None:
+        return None
+    return PolicySettings(
+        kv_pool_ratio=kv.kv_pool_ratio,
+        prefix_cache_mode=kv.prefix_cache_mode,
+        admission=kv.admission,
+        strict=kv.strict,
+    )
 
 
 def _given(engine: Engine, options: Mapping[str, Any], script: object) -> Engine:
@@ -50,10 +65,16 @@ def _given(engine: Engine, options: Mapping[str, Any], script: object) -> Engine
     return engine
 
 
-def _simulated(spec: str, preset: str, options: Mapping[str, Any], script: Callable[..., Any] | None) -> Engine:
+def _simulated(
+    spec: str,
+    preset: str,
+    options: Mapping[str, Any],
+    kv: PolicySettings | None,
+    script: Callable[..., Any] | None,
+) -> Engine:
     if script is None:
         raise SetupError(f"engine {spec!r} needs a script that says what the model answers")
     from agentkv.engines.sim import SimEngine
 
     arguments = {**options, "preset": preset} if preset else dict(options)
-    return SimEngine(script, **arguments)
+    return SimEngine(script, **arguments, **({} if kv is None else {"kv": kv}))

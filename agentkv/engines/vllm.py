@@ -13,8 +13,10 @@ from agentkv.engines.base import Delta, EngineInfo, FinishReason, GenerateReques
 from agentkv.engines.clock import RealClock
 from agentkv.engines.vllm_account import VLLMAccount
 from agentkv.engines.vllm_info import engine_info
+from agentkv.engines.vllm_kv import call, extra_args, grant_of, managed_arguments, managed_capabilities
 from agentkv.engines.vllm_start import StartedLLM, one_line, start_llm, stop_llm
 from agentkv.errors import EngineError, EngineUnavailable
+from agentkv.kv import PolicySettings
 
 __all__ = ("VLLMEngine",)
 
@@ -26,7 +28,8 @@ class VLLMEngine:
     """vLLM 0.26 to 0.32 in process; start it with ``async with VLLMEngine(...) as engine``.
 
     ``model`` is a model folder or a hub name; None is the demo model. ``options`` are vLLM's own engine
-    arguments (``AsyncEngineArgs``) and win over the defaults here. ``progress`` gets lines while it starts.
+    arguments (``AsyncEngineArgs``) and win over the defaults here. ``kv`` puts leases, one eviction order and
+    admission into its scheduler; None leaves vLLM's own alone. ``progress`` gets lines while it starts.
     A request ends at its stop ids and also at the model's own end-of-sequence ids.
 
     Close an iterator of ``generate`` that is left early (``contextlib.aclosing``): a bare ``break`` closes
@@ -38,10 +41,12 @@ class VLLMEngine:
         model: str | None = None,
         *,
         options: Mapping[str, Any] = MappingProxyType({}),
+        kv: PolicySettings | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         self._model = model
-        self._options = dict(options)
+        self._kv = kv
+        self._options = dict(options) if kv is None else {**managed_arguments(kv), **options}
         self._progress = progress
         self._clock = RealClock()
         self._account = VLLMAccount()
@@ -57,7 +62,8 @@ class VLLMEngine:
         try:
             # The first utility call starts vLLM's output task on this loop and proves that the engine answers.
             await self._started.llm.get_supported_tasks()
-            self._info = engine_info(self._started, uuid4().hex)
+            managed = await managed_capabilities(self._started.llm, self._kv)
+            self._info = engine_info(self._started, uuid4().hex, managed)
         except BaseException:
             await self.aclose()
             raise
@@ -89,8 +95,13 @@ class VLLMEngine:
                 ids = tuple(output.outputs[0].token_ids)
                 generated += len(ids)
                 finish = FINISHES[output.outputs[0].finish_reason] if output.finished else None
-                usage = _usage(len(request.token_ids), output, generated) if output.finished else None
-                yield Delta(token_ids=ids, at=self._clock.now(), finish=finish, usage=usage)
+                if finish is None:
+                    yield Delta(token_ids=ids, at=self._clock.now())
+                    continue
+                usage = _usage(len(request.token_ids), output, generated)
+                yield Delta(
+                    token_ids=ids, at=self._clock.now(), finish=finish, usage=usage, grant=grant_of(output)
+                )
 
     async def prefill(self, request: PrefillRequest) -> Receipt:
         """Compute the KV of ``request.token_ids``; see ``Engine.prefill``.
@@ -98,11 +109,18 @@ class VLLMEngine:
         vLLM generates at least one token: it is the last prefill step's own and costs no further step.
         Raises ``EngineError``, ``EngineUnavailable``.
         """
-        sent_at, cached = self._clock.now(), 0
+        sent_at, cached, grant = self._clock.now(), 0, None
         async with aclosing(self._outputs(request, _sampling(request))) as outputs:
             async for output in outputs:
-                cached = output.num_cached_tokens or 0
-        return Receipt(prompt=len(request.token_ids), cached=cached, sent_at=sent_at, done_at=self._clock.now())
+                cached, grant = output.num_cached_tokens or 0, grant_of(output)
+        prompt, done_at = len(request.token_ids), self._clock.now()
+        return Receipt(prompt=prompt, cached=cached, sent_at=sent_at, done_at=done_at, grant=grant)
+
+    async def kv(self, operation: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """See ``Engine.kv``. Raises ``EngineUnavailable``."""
+        if self._kv is None:
+            return {"error": self.info.capabilities["leases"]}
+        return await call(self._llm(), operation, payload)
 
     async def stats(self) -> dict[str, Any]:
         """See ``Engine.stats`` and ``VLLMAccount.report``. Raises ``EngineUnavailable``."""
@@ -182,7 +200,7 @@ def _sampling(request: GenerateRequest | PrefillRequest) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
-    common = {"detokenize": False, "output_kind": RequestOutputKind.DELTA}
+    common = {"detokenize": False, "output_kind": RequestOutputKind.DELTA, "extra_args": extra_args(request)}
     if isinstance(request, PrefillRequest):
         return SamplingParams(max_tokens=1, temperature=0.0, **common)
     constraint = request.constraint

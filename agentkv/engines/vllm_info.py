@@ -1,5 +1,6 @@
 """What a started vLLM says about itself."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from agentkv.engines.base import EngineInfo
@@ -11,8 +12,8 @@ __all__ = ("engine_info",)
 PLAIN_CACHE_TYPES = ("auto", "bfloat16", "float16", "half", "float32", "float", "fp8", "fp8_e4m3", "fp8_e5m2")
 
 
-def engine_info(started: StartedLLM, engine_id: str) -> EngineInfo:
-    """Describe ``started``; sizes are those of the running engine, not of its arguments."""
+def engine_info(started: StartedLLM, engine_id: str, managed: Mapping[str, str]) -> EngineInfo:
+    """Describe ``started``; sizes are those of the running engine. ``managed``: what of KV management is in force."""
     config = started.llm.vllm_config
     cache = config.cache_config
     return EngineInfo(
@@ -26,7 +27,7 @@ def engine_info(started: StartedLLM, engine_id: str) -> EngineInfo:
         pool_blocks=cache.num_gpu_blocks - 1,
         kv_bytes_per_token=_kv_bytes_per_token(config),
         version=started.version,
-        capabilities=_capabilities(config),
+        capabilities={**_capabilities(config), **managed},
     )
 
 
@@ -50,7 +51,5 @@ def _capabilities(config: Any) -> dict[str, str]:
         "cache_salt": "on",
         "no_reuse": "on",
         "structured_outputs": "on",
-        "leases": "off: not built for this engine",
-        "admission": "off: not built for this engine",
         "cpu_tier": "off: not built for this engine",
     }

@@ -1,5 +1,6 @@
-"""Policy of prefilling ahead, pure: what to follow, and in which steps."""
+"""Policy of prefilling ahead and of what a run will need, pure."""
 
+from agentkv.follow.history import RESULT_GUESSED, ToolTimes, WorkingSets
 from agentkv.follow.steps import follows, next_step
 
-__all__ = ("follows", "next_step")
+__all__ = ("RESULT_GUESSED", "ToolTimes", "WorkingSets", "follows", "next_step")

@@ -1,5 +1,6 @@
 """A run's report: the ledger of every prompt token, the timeline, and what was left behind."""
 
+from collections import Counter
 from typing import Any
 
 from attrs import asdict, frozen
@@ -18,7 +19,8 @@ _CAUSES = ("new", "tail", "cold", "evicted", "diverged", "salted", "uncached")
 class RunReport:
     """The account of one run. Tokens are counted by the engine; times are clock seconds.
 
-    ``abandoned`` names sync tools whose worker thread was still running when nobody waited for it any more.
+    ``abandoned`` names sync tools whose worker thread was still running when nobody waited for it any more,
+    ``refused`` says why the engine gave no lease, or less of one, where it did not.
     """
 
     run_id: str
@@ -30,6 +32,7 @@ class RunReport:
     totals: Totals
     spans: tuple[Span, ...]
     abandoned: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
     @property
     def ttft(self) -> tuple[float, ...]:
@@ -101,6 +104,8 @@ class RunReport:
         ]
         if self.abandoned:
             lines.append(f"  still running in worker threads: {', '.join(self.abandoned)}")
+        for reason, times in Counter(self.refused).items():
+            lines.append(f"  no lease, {times} times: {reason}")
         return lines
 
     def to_json(self) -> dict[str, Any]:
@@ -123,5 +128,6 @@ class RunReport:
             "overlap": self.overlap,
             "spans": [asdict(span) for span in self.spans],
             "abandoned": list(self.abandoned),
+            "refused": list(self.refused),
             "saving": self.saving(),
         }

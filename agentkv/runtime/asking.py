@@ -26,6 +26,7 @@ def ask(program: Program, state: State, name: str, at: float, *, instruct: bool 
     if instruct and node.node.instruction:
         state = evolve(state, messages=(*state.messages, Message(role="user", content=node.node.instruction)))
     agent = node.agent.agent.name
+    resume = agent in state.chains
     chain = catch_up(program, node.agent, state)
     room = program.max_model_len - len(chain.chain)
     if room < 1:
@@ -38,6 +39,7 @@ def ask(program: Program, state: State, name: str, at: float, *, instruct: bool 
         chain=chain.chain,
         known=state.known.get(agent, len(node.agent.anchor)),
         diverged_at=chain.diverged_at,
+        resume=resume,
         max_tokens=min(node.max_tokens, room, program.limits.tokens - state.tokens),
         constraint=program.format.dialect.constraint(node.shape, state.calls + 1),
         asked_at=at,

@@ -73,7 +73,8 @@ def _go_on(program: Program, state: State, at: float) -> Step:
     starting = _startable(program, state)
     for command in starting:
         state = _with_slot(state, command.index, evolve(state.slots[command.index], started=True))
-    return state, (*starting, Follow(tips=ahead))
+    waiting_for = tuple(slot.call.name for slot in state.slots if slot.outcome is None)
+    return state, (*starting, Follow(tips=ahead, waiting_for=waiting_for))
 
 
 def _startable(program: Program, state: State) -> tuple[CallTool, ...]:
@@ -91,7 +92,10 @@ def _startable(program: Program, state: State) -> tuple[CallTool, ...]:
         if sequential and open_before:
             break
         if not slot.started and len(commands) < room:
-            commands.append(CallTool(node=state.node, asking=state.asking, index=index, call=slot.call))
+            attempt = state.retries.get(slot.call.name, 0) + 1
+            commands.append(
+                CallTool(node=state.node, asking=state.asking, index=index, call=slot.call, attempt=attempt)
+            )
         if sequential:
             break
         open_before = True

@@ -9,6 +9,7 @@ from anyio.abc import TaskGroup
 
 from agentkv.engines.base import Clock
 from agentkv.errors import AgentKVError, NodeError
+from agentkv.follow import ToolTimes
 from agentkv.graph import END, CallResult
 from agentkv.runtime.events import CallFinished, CallStarted
 from agentkv.runtime.program import Program
@@ -24,26 +25,34 @@ class Dispatcher:
     """The tool side of one run. ``report`` takes what happened in order; an error ends the run."""
 
     def __init__(
-        self, program: Program, clock: Clock, run_id: str, deps: Any, limiter: CapacityLimiter, report: Report
+        self,
+        program: Program,
+        clock: Clock,
+        limiter: CapacityLimiter,
+        times: ToolTimes,
+        run_id: str,
+        deps: Any,
+        report: Report,
     ) -> None:
-        self._program, self._clock = program, clock
-        self._run_id, self._deps, self._limiter, self._report = run_id, deps, limiter, report
+        self._program, self._clock, self._limiter, self._times = program, clock, limiter, times
+        self._run_id, self._deps, self._report = run_id, deps, report
         self.abandoned: list[str] = []
 
-    def start(self, tasks: TaskGroup, command: CallTool, attempt: int) -> None:
+    def start(self, tasks: TaskGroup, command: CallTool) -> None:
         """Start a call in a task of its own within ``tasks``."""
-        tasks.start_soon(self._call, command, attempt, name=f"tool {command.call.name}")
+        tasks.start_soon(self._call, command, name=f"tool {command.call.name}")
 
-    async def _call(self, command: CallTool, attempt: int) -> None:
+    async def _call(self, command: CallTool) -> None:
         tool = self._program.nodes[command.asking].tools[command.call.name]
-        now = self._clock.now
-        self._report(CallStarted(node=command.node, index=command.index, call=command.call, at=now()))
+        now, started = self._clock.now, self._clock.now()
+        self._report(CallStarted(node=command.node, index=command.index, call=command.call, at=started))
         try:
-            outcome = await self._invoke(tool, command, attempt)
+            outcome = await self._invoke(tool, command)
             text = self._observed(command, outcome)
         except AgentKVError as error:
             self._report(error)
             return
+        self._times.add(tool.name, now() - started)
         self._report(
             CallFinished(
                 node=command.node,
@@ -55,13 +64,13 @@ class Dispatcher:
             )
         )
 
-    async def _invoke(self, tool: Tool[Any, ..., Any], command: CallTool, attempt: int) -> Outcome:
+    async def _invoke(self, tool: Tool[Any, ..., Any], command: CallTool) -> Outcome:
         context = Context(
             self._deps,
             run_id=self._run_id,
             tool=tool.name,
             call_id=command.call.id,
-            attempt=attempt,
+            attempt=command.attempt,
             sleep=self._clock.sleep,
         )
         try:

@@ -1,6 +1,6 @@
 """What happens to a run: a closed union of facts.
 
-Every event but ``TextDelta`` and ``Prefetched`` is journalled, in order, and is all that is needed to
+Every event but ``TextDelta``, ``Prefetched`` and ``Queued`` is journalled, in order, and is all that is needed to
 rebuild the run's state. ``at`` is the engine clock's time in seconds.
 """
 
@@ -19,6 +19,7 @@ __all__ = (
     "GenerationAsked",
     "GenerationFinished",
     "Prefetched",
+    "Queued",
     "RunCancelledEvent",
     "RunEvent",
     "RunFailed",
@@ -160,6 +161,19 @@ class Prefetched:
     at: float
 
 
+@frozen(kw_only=True)
+class Queued:
+    """The run waits to be admitted, ``position`` in line from 0; not journalled.
+
+    ``estimate``: seconds until it is admitted, None if the engine cannot tell.
+    """
+
+    type: ClassVar = "queued"
+    position: int
+    estimate: float | None
+    at: float
+
+
 Event: TypeAlias = (
     RunStarted
     | GenerationAsked
@@ -170,7 +184,7 @@ Event: TypeAlias = (
     | RunFailed
     | RunCancelledEvent
 )
-RunEvent: TypeAlias = Event | TextDelta | Prefetched
+RunEvent: TypeAlias = Event | TextDelta | Prefetched | Queued
 
 _JOURNALLED: dict[str, type[Any]] = {
     cls.type: cls

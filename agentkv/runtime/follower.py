@@ -12,6 +12,7 @@ from agentkv.report import Ledger
 from agentkv.runtime.events import Prefetched
 from agentkv.runtime.feed import Feed
 from agentkv.runtime.state import Tip
+from agentkv.runtime.tenure import Tenure
 
 __all__ = ("Follower",)
 
@@ -24,17 +25,19 @@ class Follower:
         engine: Engine,
         config: KVConfig,
         ledger: Ledger,
+        tenure: Tenure,
         run_id: str,
         salt: str | None,
         publish: Callable[[Prefetched], None],
     ) -> None:
-        self._engine, self._config, self._ledger = engine, config, ledger
+        self._engine, self._config, self._ledger, self._tenure = engine, config, ledger, tenure
         self._run_id, self._salt, self._publish = run_id, salt, publish
         self._targets: Feed[tuple[Tip, ...]] = Feed()
         self._scope: anyio.CancelScope | None = None
         self._idle = anyio.Event()
         self._idle.set()
         self._in_flight: str | None = None
+        self._enough = False
         self._sent = 0
 
     def follow(self, tips: tuple[Tip, ...]) -> None:
@@ -42,21 +45,24 @@ class Follower:
         self._targets.put(tips)
 
     async def adopt(self, agent: str) -> bool:
-        """Stop: abort the step in flight and return when the engine has been told so.
+        """Stop, as ``transfer_sync_level`` says, so that a request for ``agent`` can be sent.
 
-        True if that step was for ``agent``'s chain: a request sent now finds what it had dispatched.
+        True if a step of that agent's chain was cut off: a request sent now finds what it had dispatched.
         """
         self._targets.clear()
-        adopted = self._in_flight == agent
-        if self._scope is not None:
+        self._enough = True
+        level, in_flight = self._config.transfer_sync_level, self._in_flight
+        if level < 2 and self._scope is not None:
             self._scope.cancel()
-        await self._idle.wait()
-        return adopted
+        if level > 0:
+            await self._idle.wait()
+        return level < 2 and in_flight == agent
 
     async def run(self) -> None:
         """Follow until cancelled."""
         async for tips in self._targets:
             self._idle = anyio.Event()
+            self._enough = False
             try:
                 with anyio.CancelScope() as self._scope:
                     await self._catch_up(tips)
@@ -66,9 +72,9 @@ class Follower:
 
     async def _catch_up(self, tips: tuple[Tip, ...]) -> None:
         for tip in tips:
-            if not follows(self._config.kv_transfer_mode, len(tip.chain)):
+            if not self._config.branch_prefetch_limit or not follows(self._config.kv_transfer_mode, len(tip.chain)):
                 continue
-            while not self._targets and await self._step(tip):
+            while not (self._enough or self._targets) and await self._step(tip):
                 pass
 
     async def _step(self, tip: Tip) -> bool:
@@ -97,8 +103,10 @@ class Follower:
             token_ids=tip.chain.ids()[:end],
             cache_salt=self._salt,
             tag=f"{self._run_id}/ahead",
+            directive=self._tenure.ahead(tip.agent),
         )
         receipt = await self._engine.prefill(request)
+        self._tenure.granted(tip.agent, receipt.grant, ahead=True)
         self._ledger.prefetched(
             tip.chain.block_keys(self._engine.info.block_size)[: end // self._engine.info.block_size], receipt
         )

@@ -11,6 +11,7 @@ from agentkv.report import Ask, Ledger
 from agentkv.runtime.events import GenerationAsked, GenerationFinished, TextDelta
 from agentkv.runtime.program import Program
 from agentkv.runtime.state import Generate
+from agentkv.runtime.tenure import Tenure
 
 __all__ = ("Generator",)
 
@@ -19,10 +20,17 @@ class Generator:
     """Turns a ``Generate`` command into one engine request and its tokens into events."""
 
     def __init__(
-        self, engine: Engine, config: KVConfig, program: Program, ledger: Ledger, run_id: str, salt: str | None
+        self,
+        engine: Engine,
+        config: KVConfig,
+        program: Program,
+        ledger: Ledger,
+        tenure: Tenure,
+        run_id: str,
+        salt: str | None,
     ) -> None:
         self._engine, self._config, self._program, self._ledger = engine, config, program, ledger
-        self._run_id, self._salt = run_id, salt
+        self._tenure, self._run_id, self._salt = tenure, run_id, salt
 
     def ask(self, command: Generate, adopted: bool) -> GenerationAsked:
         """The fact to journal before the request is sent, with the prediction in it."""
@@ -55,6 +63,7 @@ class Generator:
                     publish(TextDelta(node=command.node, text=new, at=last.at))
         if first is None or last is None or last.usage is None or last.finish is None:
             raise EngineError(f"node {command.node!r}: the engine ended the request without a result")
+        self._tenure.granted(command.agent, last.grant)
         self._book(command, asked, ids, last)
         return GenerationFinished(
             node=command.node,
@@ -79,6 +88,7 @@ class Generator:
             cache_salt=self._salt,
             reuse=self._config.kv_transfer_mode != "off",
             tag=f"{self._run_id}/{command.node}/{command.visit}",
+            directive=self._tenure.generation(command.agent, resume=command.resume),
         )
 
     def _book(self, command: Generate, asked: GenerationAsked, ids: list[int], last: Delta) -> None:

@@ -1,19 +1,16 @@
 """One run: a loop that journals each event, reduces it and carries out what the reducer asks for."""
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
-from attrs import frozen
 
 from agentkv import errors
-from agentkv.config import KVConfig
-from agentkv.engines.base import Engine
-from agentkv.errors import AgentKVError, LimitExceeded, RunCancelled, RunError
-from agentkv.report import Ledger, Residency, RunReport
-from agentkv.runtime.dispatcher import Dispatcher
+from agentkv.errors import AgentKVError, EngineError, LimitExceeded, RunCancelled, RunError, StoreError
+from agentkv.report import RunReport
 from agentkv.runtime.events import (
     CallFinished,
     CallStarted,
@@ -26,29 +23,16 @@ from agentkv.runtime.events import (
     to_journal,
 )
 from agentkv.runtime.feed import Feed
-from agentkv.runtime.follower import Follower
-from agentkv.runtime.generator import Generator
 from agentkv.runtime.program import Program
 from agentkv.runtime.reducer import reduce
 from agentkv.runtime.result import Result, make_result
-from agentkv.runtime.state import CallTool, Command, End, Follow, Generate, State
+from agentkv.runtime.shell import Order, Services, Shell
+from agentkv.runtime.state import Command, State
 from agentkv.runtime.timekeeper import Timekeeper
-from agentkv.store import Store
 
-__all__ = ("Run", "Services")
+__all__ = ("Run",)
 
 Output = TypeVar("Output")
-
-
-@frozen(kw_only=True)
-class Services:
-    """What all runs of a runtime share. ``threads`` bounds the worker threads of sync tools."""
-
-    engine: Engine
-    store: Store
-    residency: Residency
-    kv: KVConfig
-    threads: anyio.CapacityLimiter
 
 
 class Run(Generic[Output]):
@@ -57,20 +41,9 @@ class Run(Generic[Output]):
     Iterating gives its events as they happen, to one reader. Leaving the context ends a run that has not ended.
     """
 
-    def __init__(
-        self,
-        services: Services,
-        program: Program,
-        run_id: str,
-        prompt: str,
-        deps: Any,
-        salt: str | None,
-        *,
-        watched: bool,
-    ) -> None:
-        self.id = run_id
-        self._services, self._program, self._prompt = services, program, prompt
-        self._watched = watched
+    def __init__(self, services: Services, program: Program, order: Order, *, watched: bool) -> None:
+        self.id = order.run_id
+        self._services, self._program, self._order, self._watched = services, program, order, watched
         self._state = State()
         self._seq = 0
         self._cause: AgentKVError | None = None
@@ -78,11 +51,8 @@ class Run(Generic[Output]):
         self._scope = anyio.CancelScope()
         self._inbox: Feed[Event] = Feed()
         self._events: Feed[RunEvent] = Feed()
-        self._ledger = Ledger(run_id, services.residency, salt, reuse=services.kv.kv_transfer_mode != "off")
         self._timekeeper = Timekeeper()
-        self._follower = Follower(services.engine, services.kv, self._ledger, run_id, salt, self._publish)
-        self._generator = Generator(services.engine, services.kv, program, self._ledger, run_id, salt)
-        self._dispatcher = Dispatcher(program, services.engine.clock, run_id, deps, services.threads, self._reported)
+        self._shell = Shell(services, program, order, publish=self._publish, report=self._reported)
 
     async def __aenter__(self) -> Self:
         self._tasks: TaskGroup = anyio.create_task_group()
@@ -129,10 +99,11 @@ class Run(Generic[Output]):
             mode=self._services.kv.kv_transfer_mode,
             engine=self._services.engine.info,
             outcome=self._state.end.type if self._state.end else "running",
-            steps=tuple(self._ledger.steps),
-            totals=self._ledger.totals(),
+            steps=tuple(self._shell.ledger.steps),
+            totals=self._shell.ledger.totals(),
             spans=self._timekeeper.spans(),
-            abandoned=tuple(self._dispatcher.abandoned),
+            abandoned=self._shell.abandoned,
+            refused=tuple(self._shell.tenure.refused),
         )
 
     async def _drive(self) -> None:
@@ -154,36 +125,24 @@ class Run(Generic[Output]):
 
     async def _loop(self) -> None:
         async with anyio.create_task_group() as work:
-            work.start_soon(self._follower.run)
-            self._work = work
-            graph = self._program.graph
-            self._inbox.put(
-                RunStarted(run_id=self.id, graph=graph.name, digest=graph.digest, prompt=self._prompt, at=self._now())
-            )
+            work.start_soon(self._shell.follow)
+            self._inbox.put(self._started())
             while self._state.end is None:
-                await self._apply(await anext(self._inbox))
+                for command in await self._apply(await anext(self._inbox)):
+                    event = await self._shell.execute(work, command, self._apply)
+                    if event is not None:
+                        self._inbox.put(event)
             work.cancel_scope.cancel()
 
-    async def _apply(self, event: Event) -> None:
+    def _started(self) -> RunStarted:
+        graph, prompt = self._program.graph, self._order.prompt
+        return RunStarted(run_id=self.id, graph=graph.name, digest=graph.digest, prompt=prompt, at=self._now())
+
+    async def _apply(self, event: Event) -> tuple[Command, ...]:
         await self._journal(event)
         self._state, commands = reduce(self._program, self._state, event)
         self._publish(event)
-        for command in commands:
-            await self._execute(command)
-
-    async def _execute(self, command: Command) -> None:
-        match command:
-            case Generate():
-                adopted = await self._follower.adopt(command.agent)
-                asked = self._generator.ask(command, adopted)
-                await self._apply(asked)
-                self._inbox.put(await self._generator.generate(command, asked, self._publish))
-            case CallTool():
-                self._dispatcher.start(self._work, command, self._state.retries.get(command.call.name, 0))
-            case Follow():
-                self._follower.follow(command.tips)
-            case End():
-                self._inbox.put(command.event)
+        return commands
 
     def _reported(self, what: CallStarted | CallFinished | AgentKVError) -> None:
         self._inbox.put(self._failure(what) if isinstance(what, AgentKVError) else what)
@@ -205,9 +164,12 @@ class Run(Generic[Output]):
             self._events.put(event)
 
     async def _give_up(self, error: AgentKVError) -> None:
-        event = self._failure(error)
+        await self._end(self._failure(error))
+
+    async def _end(self, event: Event) -> None:
+        """End the run from outside its loop; a journal that can no longer be written does not keep it alive."""
         with anyio.CancelScope(shield=True):
-            if not isinstance(error, errors.StoreError):
+            with suppress(StoreError):
                 await self._journal(event)
             self._state, _ = reduce(self._program, self._state, event)
             self._publish(event)
@@ -215,7 +177,9 @@ class Run(Generic[Output]):
     async def _close(self) -> None:
         try:
             if self._state.end is None:
-                await self._apply(RunCancelledEvent(at=self._now()))
+                await self._end(RunCancelledEvent(at=self._now()))
+            with suppress(EngineError):
+                await self._shell.close()
         finally:
             self._ended.set()
             self._events.close()

@@ -8,16 +8,20 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import anyio
+from attrs import evolve
 
 from agentkv.chain import ChatFormat
-from agentkv.config import KVConfig, Limits
+from agentkv.config import EngineKV, KVConfig, Limits
 from agentkv.engines import Engine, open_engine
 from agentkv.errors import EngineUnavailable, SetupError
+from agentkv.follow import ToolTimes, WorkingSets
 from agentkv.graph import Agent, CompiledGraph, Graph, compile, standard_graph
 from agentkv.report import Residency
+from agentkv.runtime.heartbeat import Heartbeat
 from agentkv.runtime.program import Program, make_program
 from agentkv.runtime.result import Result
-from agentkv.runtime.run import Run, Services
+from agentkv.runtime.run import Run
+from agentkv.runtime.shell import Order, Services
 from agentkv.store import Store, open_store
 from agentkv.testing import AutoModel
 
@@ -34,19 +38,25 @@ TOOL_THREADS = 64
 
 
 class RunOptions(TypedDict, total=False):
-    """What one run may have otherwise than its runtime: limits, KV policy, the tenant's salt."""
+    """What one run may have otherwise than its runtime: limits, KV policy, the tenant's salt.
+
+    ``working_set``: tokens that the run will hold at its largest, for admission; estimated where it is not given.
+    """
 
     limits: Limits
     kv: KVConfig
     cache_salt: str | None
+    working_set: int
 
 
 class Runtime:
     """Runs agents and graphs on one engine.
 
     ``engine`` is a SPEC (``vllm[:MODEL]``, ``sim[:PRESET]``) or an engine, which is left running if it was
-    started already; ``options`` are the start options of one named by its SPEC; ``store`` is ``"memory"``, ``"sqlite:PATH"`` or a store; ``cache_salt`` separates tenants that
-    share an engine: KV is reused only under an equal salt. Used as an async context manager.
+    started already. ``options`` are the start options of one named by its SPEC, ``engine_kv`` is how it is to
+    manage its KV (None: as vLLM does by itself). ``store`` is ``"memory"``, ``"sqlite:PATH"`` or a store.
+    ``cache_salt`` separates tenants that share an engine: KV is reused only under an equal salt. Used as an
+    async context manager.
 
     Raises ``SetupError`` and its kind when the engine or the store cannot be opened.
     """
@@ -60,9 +70,11 @@ class Runtime:
         limits: Limits | None = None,
         cache_salt: str | None = None,
         options: Mapping[str, Any] | None = None,
+        engine_kv: EngineKV | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         self._spec, self._options, self._progress = engine, dict(options or {}), progress
+        self._engine_kv = engine_kv
         self._store = open_store(store)
         self._kv = kv or KVConfig()
         self._limits = limits or Limits()
@@ -76,11 +88,13 @@ class Runtime:
             stack.push_async_callback(self._store.aclose)
             # A simulated engine named by its SPEC makes up what its model says; a script is given with an engine.
             script = AutoModel() if _is_simulated(self._spec) else None
-            engine = open_engine(self._spec, options=self._options, script=script, progress=self._progress)
+            engine = open_engine(self._spec, options=self._options, kv=self._engine_kv, script=script, progress=self._progress)
             self.engine = engine if engine.started else await stack.enter_async_context(engine)
             self._format = await anyio.to_thread.run_sync(_load_format, self.engine.info.model_path)
-            self._residency = Residency(self.engine.info.block_size)
-            self._threads = anyio.CapacityLimiter(TOOL_THREADS)
+            self._services = self._share(self.engine)
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(tasks.cancel_scope.cancel)
+            tasks.start_soon(self._services.heartbeat.run, name="heartbeat")
             self._stack = stack.pop_all()
         return self
 
@@ -89,6 +103,18 @@ class Runtime:
     ) -> bool | None:
         stack, self._stack = self._stack, None
         return None if stack is None else await stack.__aexit__(kind, error, trace)
+
+    def _share(self, engine: Engine) -> Services:
+        return Services(
+            engine=engine,
+            store=self._store,
+            residency=Residency(engine.info.block_size),
+            kv=self._kv,
+            threads=anyio.CapacityLimiter(TOOL_THREADS),
+            heartbeat=Heartbeat(engine, self._salt or "", self._kv.anchor_ttl),
+            tool_times=ToolTimes(),
+            working_sets=WorkingSets(),
+        )
 
     @property
     def format(self) -> ChatFormat:
@@ -137,15 +163,15 @@ class Runtime:
             raise EngineUnavailable("the runtime is not open; use it as: async with akv.Runtime(...) as rt")
         program = self._program(target, options.get("limits", self._limits))
         _check_deps(program.graph, deps)
-        services = Services(
-            engine=self.engine,
-            store=self._store,
-            residency=self._residency,
-            kv=options.get("kv", self._kv),
-            threads=self._threads,
+        order = Order(
+            run_id=secrets.token_hex(8),
+            prompt=prompt,
+            deps=deps,
+            salt=options.get("cache_salt", self._salt),
+            working_set=options.get("working_set"),
         )
-        salt = options.get("cache_salt", self._salt)
-        return Run(services, program, secrets.token_hex(8), prompt, deps, salt, watched=watched)
+        services = evolve(self._services, kv=options.get("kv", self._kv))
+        return Run(services, program, order, watched=watched)
 
     def _program(self, target: Runnable[Any, Any], limits: Limits) -> Program:
         graph = compiled(target)

@@ -85,7 +85,10 @@ class Tip:
 
 @frozen(kw_only=True)
 class Generate:
-    """Ask the engine for one generation on ``chain``. ``known`` of its tokens were known before the ask."""
+    """Ask the engine for one generation on ``chain``. ``known`` of its tokens were known before the ask.
+
+    ``resume``: the chain goes on from an earlier generation of the run.
+    """
 
     node: str
     visit: int
@@ -93,6 +96,7 @@ class Generate:
     chain: Chain
     known: int
     diverged_at: int | None
+    resume: bool
     max_tokens: int
     constraint: str | None
     asked_at: float
@@ -100,19 +104,21 @@ class Generate:
 
 @frozen(kw_only=True)
 class CallTool:
-    """Run one tool call."""
+    """Run one tool call, the ``attempt``-th in a row of its tool, from 1."""
 
     node: str
     asking: str
     index: int
     call: ToolCall
+    attempt: int
 
 
 @frozen(kw_only=True)
 class Follow:
-    """Keep the engine's KV caught up with these tips, first ones first."""
+    """Keep the engine's KV caught up with these tips, first ones first, while the named tools run."""
 
     tips: tuple[Tip, ...]
+    waiting_for: tuple[str, ...] = ()
 
 
 @frozen(kw_only=True)

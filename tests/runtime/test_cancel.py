@@ -89,8 +89,8 @@ def test_cancel_at_any_event(world: tuple[akv.Graph[None, str], list[Any]], at: 
 
     async def main() -> None:
         store = MemoryStore()
-        before = asyncio.all_tasks()
         async with akv.Runtime(sim(script), store=store, kv=akv.KVConfig(kv_transfer_mode=mode)) as rt:
+            before = asyncio.all_tasks()
             async with rt.start(graph, "Go") as run:
                 seen = 0
                 async for _ in run:

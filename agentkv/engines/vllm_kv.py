@@ -1,0 +1,58 @@
+"""The wire between an in-process vLLM and the KV policy in its scheduler."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import asdict
+
+from agentkv.engines.base import GenerateRequest, PrefillRequest
+from agentkv.kv import Grant, KVHandle, PolicySettings
+
+__all__ = ("call", "extra_args", "grant_of", "managed_arguments", "managed_capabilities")
+
+SCHEDULER = "agentkv.plugin.scheduler.AgentScheduler"
+# The plugin's own names for these; it is importable only where vLLM is.
+KEY = "agentkv"
+
+
+def managed_arguments(settings: PolicySettings) -> dict[str, Any]:
+    """Engine arguments that put the KV policy into vLLM's scheduler."""
+    return {"scheduler_cls": SCHEDULER, "additional_config": {KEY: asdict(settings)}}
+
+
+def extra_args(request: GenerateRequest | PrefillRequest) -> dict[str, Any] | None:
+    """What ``SamplingParams.extra_args`` takes for the request's directive."""
+    return None if request.directive is None else {KEY: request.directive.to_wire()}
+
+
+def grant_of(output: Any) -> Grant | None:
+    """The lease that a finished request was given; None for a request without a directive."""
+    report = (output.kv_transfer_params or {}).get(KEY)
+    if report is None:
+        return None
+    handle = report.get("handle")
+    return Grant(
+        token=report.get("lease"),
+        handle=None if handle is None else KVHandle(**handle),
+        blocks=report.get("blocks", 0),
+        offered=report.get("offered", 0),
+        reason=report.get("rejected") or report.get("reason"),
+    )
+
+
+async def call(llm: Any, operation: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Do one operation on leases and runs in the engine process."""
+    answer = await llm.engine_core.call_utility_async(KEY, operation, json.dumps(payload))
+    found: dict[str, Any] = json.loads(answer)
+    return found
+
+
+async def managed_capabilities(llm: Any, settings: PolicySettings | None) -> dict[str, str]:
+    """What of KV management is in force in the running engine, and why not where it is not."""
+    names = ("leases", "order", "admission")
+    if settings is None:
+        return dict.fromkeys(names, "off: the engine was started without KV management (engine_kv=None)")
+    answer = await call(llm, "info", {})
+    capabilities = answer.get("capabilities") or dict.fromkeys(names, f"off: {answer.get('error', 'no answer')}")
+    return {name: str(state) for name, state in capabilities.items()}

@@ -1,0 +1,113 @@
+"""A run's standing with its engine: its place in the line, its leases, and their end."""
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import evolve
+
+from agentkv.engines.base import Engine
+from agentkv.errors import AdmissionRefused
+from agentkv.kv import Directive, Grant
+from agentkv.runtime.events import Queued
+
+__all__ = ("LEASE_TTL", "Tenure")
+
+# Seconds a lease and a place last unless renewed: what a client that dies leaves behind is free after this.
+LEASE_TTL = 20.0
+MAX_REUSE = 3600.0
+
+
+class Tenure:
+    """What one run holds on an engine that manages KV; on another engine every method does nothing.
+
+    Times are the engine clock's seconds. ``owner`` is the tenant. Tokens of leases never leave this object.
+    """
+
+    def __init__(self, engine: Engine, run_id: str, owner: str, publish: Callable[[Queued], None]) -> None:
+        self._engine, self._run_id, self._owner, self._publish = engine, run_id, owner, publish
+        self.managed = engine.info.capabilities.get("leases") == "on"
+        self.ticket: str | None = None
+        self.declared = 0
+        self.refused: list[str] = []
+        self._leases: dict[str, Grant] = {}
+        self._ahead: dict[str, Grant] = {}
+        self._reuse_at: float | None = None
+
+    async def admit(self, blocks: int) -> None:
+        """Declare that the run will hold ``blocks`` at its largest, once. Raises ``AdmissionRefused``."""
+        if not self.managed or self.ticket is not None:
+            return
+        self.declared = blocks
+        payload = {"run": self._run_id, "blocks": blocks, "ttl": LEASE_TTL, "owner": self._owner}
+        answer = await self._engine.kv("admit", payload)
+        if (why := answer.get("refused") or answer.get("error")) is not None:
+            raise AdmissionRefused(f"run {self._run_id!r} was not admitted: {why}")
+        self.ticket = answer["ticket"]
+        self.placed(answer)
+
+    def placed(self, place: dict[str, Any]) -> None:
+        """Take note of the run's place, as the engine tells it, and publish it while the run waits."""
+        if place["state"] == "queued":
+            at = self._engine.clock.now()
+            self._publish(Queued(position=place["position"], estimate=place["estimate"], at=at))
+
+    async def grow(self, blocks: int) -> None:
+        """Tell the engine that the run holds more than it declared."""
+        if self.ticket is not None and blocks > self.declared:
+            self.declared = blocks
+            await self._engine.kv("update", {"ticket": self.ticket, "blocks": blocks})
+
+    def generation(self, agent: str, *, resume: bool) -> Directive | None:
+        """The directive of a generation on ``agent``'s chain."""
+        if not self.managed:
+            return None
+        before = self._leases.get(agent)
+        base = self._base(agent, before, resume=resume)
+        return base if before is None else evolve(base, handle=before.handle)
+
+    def ahead(self, agent: str) -> Directive | None:
+        """The directive of a prefetch of ``agent``'s chain."""
+        if not self.managed:
+            return None
+        return evolve(self._base(agent, self._ahead.get(agent)), kind="prefill", lease_class="speculative")
+
+    def _base(self, agent: str, before: Grant | None, *, resume: bool = False) -> Directive:
+        return Directive(
+            run=self._run_id,
+            owner=self._owner,
+            resume=resume,
+            ttl=LEASE_TTL,
+            ticket=self.ticket,
+            lease=None if before is None else before.token,
+        )
+
+    def granted(self, agent: str, grant: Grant | None, *, ahead: bool = False) -> None:
+        """Keep what a request's end brought."""
+        if grant is None:
+            return
+        if grant.reason is not None:
+            self.refused.append(grant.reason)
+        if grant.token is not None:
+            (self._ahead if ahead else self._leases)[agent] = grant
+
+    async def waiting(self, expected: float | None) -> None:
+        """The run waits for tools: its chains are wanted again in ``expected`` seconds (None: not known)."""
+        self._reuse_at = None if expected is None else self._engine.clock.now() + expected
+        if renewals := self.renewals():
+            await self._engine.kv("renew", {"leases": renewals})
+
+    def renewals(self) -> list[dict[str, Any]]:
+        """What keeps the run's leases alive, for one ``renew``."""
+        renewal: dict[str, Any] = {"ttl": LEASE_TTL}
+        if self._reuse_at is not None:
+            renewal["expected_reuse"] = min(max(0.0, self._reuse_at - self._engine.clock.now()), MAX_REUSE)
+        held = [*self._leases.values(), *self._ahead.values()]
+        return [{"token": grant.token, **renewal} for grant in held]
+
+    async def leave(self) -> None:
+        """The run is over: its leases and its place are given back at once."""
+        ticket, self.ticket = self.ticket, None
+        self._leases.clear()
+        self._ahead.clear()
+        if ticket is not None:
+            await self._engine.kv("leave", {"tickets": [ticket]})
