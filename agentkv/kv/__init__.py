@@ -11,10 +11,13 @@ from agentkv.kv.order import CacheMode, eviction_key, in_order
 from agentkv.kv.policy import KVPolicy
 from agentkv.kv.prefetch import PrefetchLimit
 from agentkv.kv.record import Record, Recorder, RecordKind
+from agentkv.kv.requests import LiveRequests
 from agentkv.kv.room import plan_cuts
 from agentkv.kv.settings import PolicySettings
+from agentkv.kv.work import COLD, Rank, StepShares, WaitingOrder, rank_of
 
 __all__ = (
+    "COLD",
     "Admission",
     "AdmissionMode",
     "AdmissionState",
@@ -29,13 +32,17 @@ __all__ = (
     "LeaseClass",
     "LeaseKeeper",
     "LeaseTable",
+    "LiveRequests",
     "PolicySettings",
     "PrefetchLimit",
+    "Rank",
     "Record",
     "RecordKind",
     "Recorder",
     "Rejected",
+    "StepShares",
     "Ticket",
+    "WaitingOrder",
     "WorkKind",
     "bytes_per_token",
     "eviction_key",
@@ -43,5 +50,6 @@ __all__ = (
     "perform",
     "plan_cuts",
     "pool_tokens",
+    "rank_of",
     "spec_bytes_per_token",
 )

@@ -108,6 +108,40 @@ class KVPolicy:
             "prefetch.drop", now, run=directive.run, owner=directive.owner, reason=reason, for_whom=request
         )
 
+    # Room
+
+    def displace_speculative(self, need: int, worthless: Callable[[int], int], request: str, now: float) -> None:
+        """Let speculative leases go for ``need`` blocks ahead of unleased cached ones, which a pool hands out first.
+
+        ``worthless(limit)`` counts the pool's free blocks that nobody asks for, up to ``limit``.
+        """
+        if self.leases.classes["speculative"] and (short := need - worthless(need)) > 0:
+            self.leases.make_room(short, now, for_whom=request, only_speculative=True, partly=True)
+
+    def make_room(
+        self,
+        deficit: int,
+        request: str,
+        now: float,
+        *,
+        prefetch: bool,
+        protect: frozenset[int],
+        drop_prefetches: Callable[[int], int],
+    ) -> int:
+        """Have KV give way to a request that lacks ``deficit`` blocks; returns the blocks that became free.
+
+        Speculative leases first; for a ``prefetch`` nothing else. Then prefetches in progress:
+        ``drop_prefetches(deficit)`` ends as many as it takes and may, and returns what that freed. Then all
+        leases in the one order. ``protect`` are the cached blocks that the request builds on.
+        """
+        freed = self.leases.make_room(deficit, now, for_whom=request, protect=protect, only_speculative=True)
+        if freed or prefetch:
+            return freed
+        freed = drop_prefetches(deficit)
+        if freed >= deficit:
+            return freed
+        return freed + self.leases.make_room(deficit - freed, now, for_whom=request, protect=protect)
+
     # Runs
 
     def admit(

@@ -9,7 +9,7 @@ from vllm.logger import init_logger
 from vllm.v1.core.kv_cache_utils import get_block_hash
 from vllm.v1.engine import EngineCoreOutput, FinishReason
 
-from agentkv.kv import Directive, KVPolicy, Rejected
+from agentkv.kv import Directive, KVPolicy, LiveRequests, Rejected, StepShares
 from agentkv.plugin.holder import PoolHolder
 
 __all__ = ("EXTRA_ARG", "KVManager")
@@ -34,29 +34,25 @@ class KVManager:
         self.policy = policy
         self.holder = holder
         self.fcfs = fcfs
-        self.directives: dict[str, Directive] = {}
+        self.requests: LiveRequests[Any] = LiveRequests(policy)
+        self.shares = StepShares(policy.settings.prefetch_step)
+        self.directives = self.requests.directives
         self.rejected: dict[str, str] = {}
-        self.held: dict[str, Any] = {}
-        self.prefetches: dict[str, Any] = {}
-        self.doomed: dict[str, str] = {}
         self.dropped: list[tuple[int, EngineCoreOutput]] = []
         self.errors: Counter[str] = Counter()
-        self.step_budget = 0
-        self.cold_budget: int | None = None
         self._table = policy.leases.table
-        self.in_step: set[str] = set()
         self._off = off
         self._next_settle = 0.0
 
     @property
     def busy(self) -> bool:
         """Whether there is anything beyond stock vLLM's work to look after in a step."""
-        return bool(self.directives or self.held or self.dropped or self._table)
+        return bool(self.directives or self.requests.held or self.dropped or self._table)
 
     @property
     def holds(self) -> bool:
         """Whether something could give way to a request that does not fit."""
-        return bool(self._table or self.prefetches)
+        return bool(self._table or self.requests.prefetches)
 
     @staticmethod
     def now() -> float:
@@ -92,50 +88,28 @@ class KVManager:
         if isinstance(directive, Rejected):
             self.rejected[request_id] = self.policy.leases.reject(directive.reason, now)
             return False
-        reason = self._refuse_prefetch(directive)
-        if reason is not None:
-            self.policy.drop_prefetch(directive, request_id, reason, now)
+        reason: str | None = "prefetches need the fcfs scheduling policy"
+        if directive.kind == "prefill" and not self.fcfs:
+            # Preempting what is scheduled already leaves hashes of KV that is never computed (vLLM #57580).
+            self.policy.drop_prefetch(directive, request_id, str(reason), now)
         else:
-            reason = self.policy.start(directive, request_id, now)
+            reason = self.requests.enter(request_id, request, directive, now)
         if reason is not None:
             self.answer_dropped(request, reason)
-            return True
-        self.directives[request_id] = directive
-        if directive.kind == "prefill":
-            self.prefetches[request_id] = request
-        return False
-
-    def _refuse_prefetch(self, directive: Directive) -> str | None:
-        if directive.kind != "prefill":
-            return None
-        if not self.fcfs:
-            # Preempting what is scheduled already leaves hashes of KV that is never computed (vLLM #57580).
-            return "prefetches need the fcfs scheduling policy"
-        return None if self.policy.may_run(directive) else "the run waits for admission"
+        return reason is not None
 
     def hold(self, request: Any) -> bool:
-        """Whether the request's run waits for admission; then it is kept here until ``admitted`` returns it."""
-        directive = self.directives.get(request.request_id)
-        if directive is None or self.policy.may_run(directive):
-            return False
-        self.held[request.request_id] = request
-        return True
-
-    def admitted(self) -> list[Any]:
-        """Held requests whose run may go on now, in order of arrival; they are held no more."""
-        ready = [name for name in self.held if self.policy.may_run(self.directives[name])]
-        return [self.held.pop(name) for name in ready]
+        """Whether the request's run waits for admission; then it is kept back until that."""
+        return self.requests.hold(request.request_id, request)
 
     def finish(self, request: Any, blocks: Iterable[Any], *, aborted: bool) -> dict[str, Any] | None:
         """Settle the account of a request that ends while it still has its blocks; returns the client's report."""
         request_id = request.request_id
         if (reason := self.rejected.pop(request_id, None)) is not None:
             return {"v": 1, "rejected": reason}
-        directive = self.directives.pop(request_id, None)
+        directive = self.requests.leave(request_id)
         if directive is None:
             return None
-        self.prefetches.pop(request_id, None)
-        self.held.pop(request_id, None)
         if aborted:
             self.policy.abort(directive, request_id, self.now())
             return {"v": 1, "lease": None, "reason": "aborted"}
@@ -154,37 +128,16 @@ class KVManager:
 
     # Prefetches
 
-    def is_prefetch(self, request_id: str) -> bool:
-        """Whether the request is work ahead of need."""
-        return request_id in self.prefetches
-
-    def is_resume(self, request_id: str) -> bool:
-        """Whether the request continues a chain that waited for a tool."""
-        return (directive := self.directives.get(request_id)) is not None and directive.resume
-
     def cap(self, request: Any, num_new_tokens: int) -> int:
         """Tokens that the request may compute in this step: prefetches and cold prompts in progress have shares."""
-        if request.request_id not in self.prefetches:
-            return self._cap_cold(request, num_new_tokens)
-        given = min(num_new_tokens, self.step_budget)
-        self.step_budget -= given
-        if given:
-            self.in_step.add(request.request_id)
-        return given
-
-    def _cap_cold(self, request: Any, num_new_tokens: int) -> int:
-        if self.cold_budget is None or not request.is_prefill_chunk or self.is_resume(request.request_id):
-            return num_new_tokens
-        given = min(num_new_tokens, self.cold_budget)
-        self.cold_budget -= given
-        return given
-
-    def droppable(self, for_whom: str) -> list[str]:
-        """Prefetches that may be given up in the middle of planning a step, the youngest first.
-
-        One that has tokens in this step may not: its blocks count as computed already.
-        """
-        return [each for each in reversed(self.prefetches) if each not in self.in_step and each != for_whom]
+        name = request.request_id
+        if self.requests.is_prefetch(name):
+            given = self.shares.prefetch(num_new_tokens)
+            if given:
+                self.requests.in_step.add(name)
+            return given
+        cold = request.is_prefill_chunk and not self.requests.is_resume(name)
+        return self.shares.cold(num_new_tokens) if cold else num_new_tokens
 
     def answer_dropped(self, request: Any, reason: str) -> None:
         """Tell the client, with the next step's outputs, that its prefetch was given up."""
@@ -196,26 +149,7 @@ class KVManager:
         )
         self.dropped.append((request.client_index, output))
 
-    # Room and time
-
-    def make_room(
-        self,
-        deficit: int,
-        request: Any,
-        protect: frozenset[int],
-        *,
-        only_speculative: bool = False,
-        partly: bool = False,
-    ) -> int:
-        """Have leases give way to the request; returns the blocks really freed."""
-        return self.policy.leases.make_room(
-            deficit,
-            self.now(),
-            for_whom=request.request_id,
-            protect=protect,
-            only_speculative=only_speculative,
-            partly=partly,
-        )
+    # Time
 
     def settle(self, *, at_once: bool = False) -> None:
         """Let time pass in the policy, at most every ``SETTLE_SECONDS`` unless asked ``at_once``."""
@@ -227,7 +161,7 @@ class KVManager:
     def process_stats(self) -> dict[str, Any]:
         """What this process counts beside the policy, as a JSON object."""
         return {
-            "held_requests": len(self.held),
+            "held_requests": len(self.requests.held),
             "live_requests": len(self.directives),
             "errors": dict(self.errors),
         }

@@ -50,29 +50,34 @@ class RoomMaker:
         return blocks
 
     def _displace_speculative(self, request: Any, num_new_tokens: int) -> None:
-        """Speculative leases go before unleased cached blocks, which vLLM would take first."""
         need = -(-num_new_tokens // self._scheduler.block_size) + 1
-        short = need - self._kv.holder.worthless(need)
-        if short > 0:
-            self._kv.make_room(short, request, frozenset(), only_speculative=True, partly=True)
+        kv = self._kv
+        kv.policy.displace_speculative(need, kv.holder.worthless, request.request_id, kv.now())
 
     def _make_room(self, request: Any, new: int, args: tuple[Any, ...], kwargs: dict[str, Any], attempt: int) -> bool:
-        hits = _hits(args, kwargs)
+        kv, name, hits = self._kv, request.request_id, _hits(args, kwargs)
         deficit = max(1 << attempt, self._deficit(request, new, kwargs, hits)) if attempt == 0 else 1 << attempt
-        protect = frozenset(block.block_id for block in hits)
-        if self._kv.make_room(deficit, request, protect, only_speculative=True):
-            return True
-        if self._kv.is_prefetch(request.request_id):
+        prefetch = kv.requests.is_prefetch(name)
+        freed = kv.policy.make_room(
+            deficit,
+            name,
+            kv.now(),
+            prefetch=prefetch,
+            protect=frozenset(block.block_id for block in hits),
+            drop_prefetches=lambda wanted: self._drop_prefetches(wanted, name),
+        )
+        if prefetch and not freed:
             # It may displace no more, and one that waits for room would keep an idle engine stepping.
-            self._kv.doomed[request.request_id] = "no room that a prefetch may take"
-            return False
+            kv.requests.doomed[name] = "no room that a prefetch may take"
+        return freed > 0
+
+    def _drop_prefetches(self, deficit: int, for_whom: str) -> int:
         before = self._pool.get_num_free_blocks()
-        for victim in self._kv.droppable(request.request_id):
-            self._drop(victim, f"room for {request.request_id}")
+        for victim in self._kv.requests.droppable(for_whom):
+            self._drop(victim, f"room for {for_whom}")
             if self._pool.get_num_free_blocks() - before >= deficit:
-                return True
-        gained = self._pool.get_num_free_blocks() - before
-        return bool(self._kv.make_room(deficit - gained, request, protect)) or gained > 0
+                break
+        return int(self._pool.get_num_free_blocks() - before)
 
     def _deficit(self, request: Any, new: int, kwargs: dict[str, Any], hits: list[Any]) -> int:
         """Blocks that vLLM finds missing, by its own rules for one group of full attention."""

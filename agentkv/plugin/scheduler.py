@@ -24,12 +24,12 @@ from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.request import RequestStatus
 
 from agentkv.errors import EngineStartError
-from agentkv.kv import KVGroup, KVPolicy, PolicySettings, spec_bytes_per_token
+from agentkv.kv import KVGroup, KVPolicy, PolicySettings, Rank, rank_of, spec_bytes_per_token
 from agentkv.plugin import utility
 from agentkv.plugin.holder import PoolHolder
 from agentkv.plugin.manager import EXTRA_ARG, KVManager
 from agentkv.plugin.probe import probe
-from agentkv.plugin.queues import Rank, RankedQueue, rank_of
+from agentkv.plugin.queues import RankedQueue
 from agentkv.plugin.room import RoomMaker
 
 __all__ = ("AgentScheduler", "SyncAgentScheduler")
@@ -94,8 +94,8 @@ class SyncAgentScheduler(Scheduler):
 
     def release_admitted(self) -> None:
         """Queue the held requests whose run has been admitted."""
-        if self.kv is not None and self.kv.held:
-            for request in self.kv.guard(self.kv.admitted) or ():
+        if self.kv is not None and self.kv.requests.held:
+            for request in self.kv.guard(self.kv.requests.admitted) or ():
                 super()._enqueue_waiting_request(request)
 
     def _connector_finished(self, request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -135,27 +135,25 @@ class SyncAgentScheduler(Scheduler):
         kv = self._managed()
         kv.settle()
         self.release_admitted()
-        kv.in_step.clear()
-        for name, reason in kv.doomed.items():
+        kv.requests.in_step.clear()
+        for name, reason in kv.requests.doomed.items():
             self._drop_prefetch(name, reason)
-        kv.doomed.clear()
+        kv.requests.doomed.clear()
         if kv.directives:
             self._share_out(kv)
 
     def _share_out(self, kv: KVManager) -> None:
         """Divide the step's tokens between those running, before vLLM gives all of them to whoever is first."""
         real_work = [request for request in self._queued() if self._is_real_work(request)]
-        kv.step_budget = 0 if real_work else kv.policy.settings.prefetch_step
-        # Half for cold prompts in progress, so that a resume starts at once and they do not stand still.
-        resumes = any(kv.is_resume(request.request_id) for request in real_work)
-        kv.cold_budget = self.max_num_scheduled_tokens // 2 if resumes else None
+        resumes = any(kv.requests.is_resume(request.request_id) for request in real_work)
+        kv.shares.open(real_work=bool(real_work), resumes=resumes, step_tokens=self.max_num_scheduled_tokens)
         # Both loops of vLLM's schedule() ask this method how much of a chunk to compute, if told that they must.
-        self.need_mamba_block_aligned_split = bool(kv.prefetches) or resumes
-        if not kv.prefetches:
+        self.need_mamba_block_aligned_split = bool(kv.requests.prefetches) or resumes
+        if not kv.requests.prefetches:
             return
-        self.running.sort(key=lambda request: kv.is_prefetch(request.request_id))
+        self.running.sort(key=lambda request: kv.requests.is_prefetch(request.request_id))
         if real_work and len(self.running) >= self.max_num_running_reqs:
-            running = [r.request_id for r in self.running if kv.is_prefetch(r.request_id)]
+            running = [r.request_id for r in self.running if kv.requests.is_prefetch(r.request_id)]
             if running:
                 self._drop_prefetch(running[-1], "its place in the batch was needed")
 
@@ -171,7 +169,7 @@ class SyncAgentScheduler(Scheduler):
 
     def _is_real_work(self, request: Any) -> bool:
         ready = request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
-        return ready and not self._managed().is_prefetch(request.request_id)
+        return ready and not self._managed().requests.is_prefetch(request.request_id)
 
     def _select_waiting_queue_for_scheduling(self) -> Any:
         """The queue whose head stands higher, where vLLM keeps requests that wait for a grammar in a second one."""
@@ -183,13 +181,13 @@ class SyncAgentScheduler(Scheduler):
 
     def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> None:
         super()._preempt_request(request, *args, **kwargs)
-        if self.kv is not None and self.kv.is_prefetch(request.request_id):
+        if self.kv is not None and self.kv.requests.is_prefetch(request.request_id):
             # It stands in a queue that the caller is working on: it is ended before the next step.
-            self.kv.doomed[request.request_id] = "preempted"
+            self.kv.requests.doomed[request.request_id] = "preempted"
 
     def _drop_prefetch(self, request_id: str, reason: str) -> None:
         kv = self._managed()
-        request, directive = kv.prefetches.get(request_id), kv.directives.get(request_id)
+        request, directive = kv.requests.prefetches.get(request_id), kv.directives.get(request_id)
         if request is None or directive is None:
             return
         super().finish_requests(request_id, RequestStatus.FINISHED_ABORTED)
@@ -215,8 +213,8 @@ class SyncAgentScheduler(Scheduler):
         """Requests running and waiting, those that wait for admission included."""
         running, waiting = super().get_request_counts()
         kv = self.kv
-        count = kv is not None and kv.held and self._counts_held
-        return (running, waiting + len(kv.held)) if kv is not None and count else (running, waiting)
+        count = kv is not None and kv.requests.held and self._counts_held
+        return (running, waiting + len(kv.requests.held)) if kv is not None and count else (running, waiting)
 
     def get_num_unfinished_requests(self) -> int:
         """Requests that a step could advance: an engine with nothing but held ones must not spin."""
@@ -228,7 +226,7 @@ class SyncAgentScheduler(Scheduler):
 
     def has_finished_requests(self) -> bool:
         """Whether another step has something to tell workers or clients."""
-        if self.kv is None or not (self.kv.held or self.kv.dropped):
+        if self.kv is None or not (self.kv.requests.held or self.kv.dropped):
             return bool(super().has_finished_requests())
         if self.kv.dropped or self.finished_req_ids:
             return True
@@ -244,14 +242,15 @@ class SyncAgentScheduler(Scheduler):
         """Go on as vLLM's own scheduler; whatever was held or leased is let go of."""
         kv, self.kv, self.kv_off = self._managed(), None, reason
         logger.error("agentkv: leases: off, vLLM schedules alone from here on: %s", reason)
-        for request in kv.held.values():
+        for request in kv.requests.held.values():
             super()._enqueue_waiting_request(request)
         table = kv.policy.leases.table
         for lease in table:
             table.drop(lease, dead=False)
 
     def _rank(self, request: Any) -> Rank:
-        return rank_of(request, self.kv.directives.get(request.request_id) if self.kv is not None else None)
+        directive = self.kv.directives.get(request.request_id) if self.kv is not None else None
+        return rank_of(directive, preempted=request.status == RequestStatus.PREEMPTED)
 
     def _managed(self) -> KVManager:
         assert self.kv is not None

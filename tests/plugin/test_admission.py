@@ -35,7 +35,11 @@ def test_an_engine_with_held_requests_only_does_not_spin_and_counts_them(make_co
     assert core.scheduler.get_request_counts() == (0, 1)
     core.abort(name)
     core.run()
-    assert (core.scheduler.get_request_counts(), core.scheduler.kv.held, core.scheduler.requests) == ((0, 0), {}, {})
+    assert (core.scheduler.get_request_counts(), core.scheduler.kv.requests.held, core.scheduler.requests) == (
+        (0, 0),
+        {},
+        {},
+    )
 
 
 def test_a_held_run_can_be_cancelled_and_leaves_the_line(make_core: Make) -> None:

@@ -78,7 +78,7 @@ def test_a_preempted_prefetch_is_dropped_and_answered(make_core: Make) -> None:
     core.run()
     assert core.reports[ahead]["reason"] in ("preempted", "no room that a prefetch may take")
     assert len(core.outputs[growing]) == 90
-    assert core.scheduler.kv.prefetches == {}
+    assert core.scheduler.kv.requests.prefetches == {}
     assert core.free == 32
 
 

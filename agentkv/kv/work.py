@@ -1,0 +1,89 @@
+"""The order of work: resumes before cold prompts, prefetches last, nobody passed for ever; and shares of a step."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from agentkv.kv.directive import Directive
+
+__all__ = ("COLD", "Rank", "StepShares", "WaitingOrder", "rank_of")
+
+T = TypeVar("T")
+
+#: Standing of a waiting request, lower is sooner: kind of work, then its own order within that.
+Rank = tuple[int, int]
+
+PREEMPTED: Rank = (0, 0)
+RESUME = 1
+COLD: Rank = (2, 0)
+PREFETCH = 3
+
+
+def rank_of(directive: Directive | None, *, preempted: bool) -> Rank:
+    """A preempted request has begun and goes first; one without a directive is a cold prompt."""
+    if preempted:
+        return PREEMPTED
+    if directive is None:
+        return COLD
+    if directive.kind == "prefill":
+        return PREFETCH, directive.order
+    return (RESUME, directive.order) if directive.resume else (COLD[0], max(0, directive.order))
+
+
+class WaitingOrder:
+    """Says where a request enters a queue, and counts who was overtaken by it.
+
+    A waiting request other than a prefetch is overtaken at most ``max_overtakes`` times. Among equal ranks the
+    order is that of arrival, so without directives it is first come, first served.
+    """
+
+    def __init__(self, max_overtakes: int) -> None:
+        self._max_overtakes = max_overtakes
+        self._overtaken: dict[str, int] = {}
+
+    def place(self, queue: Sequence[T], rank: Rank, *, rank_of: Callable[[T], Rank], name: Callable[[T], str]) -> int:
+        """Index in ``queue`` at which a request of ``rank`` enters; it overtakes all from there on."""
+        if len(queue) == 0:
+            self._overtaken.clear()
+        place = len(queue)
+        while place > 0 and self._lets_pass(rank_of(queue[place - 1]), name(queue[place - 1]), rank):
+            place -= 1
+            passed = name(queue[place])
+            self._overtaken[passed] = self._overtaken.get(passed, 0) + 1
+        return place
+
+    def _lets_pass(self, its: Rank, name: str, rank: Rank) -> bool:
+        if its <= rank:
+            return False
+        return its[0] == PREFETCH or self._overtaken.get(name, 0) < self._max_overtakes
+
+
+class StepShares:
+    """What of one engine step's tokens is left for prefetches, and for cold prompts in progress."""
+
+    def __init__(self, prefetch_step: int) -> None:
+        self._prefetch_step = prefetch_step
+        self._prefetch = prefetch_step
+        self._cold: int | None = None
+
+    def open(self, *, real_work: bool, resumes: bool, step_tokens: int) -> None:
+        """Begin a step. ``real_work``: requests other than prefetches wait; ``resumes``: resumes are among them.
+
+        Prefetches get nothing then. Cold prompts in progress get half of the step when a resume waits, so that
+        it starts at once and they do not stand still.
+        """
+        self._prefetch = 0 if real_work else self._prefetch_step
+        self._cold = step_tokens // 2 if resumes else None
+
+    def prefetch(self, tokens: int) -> int:
+        """How many of ``tokens`` a prefetch may compute; they are gone from its share."""
+        given = min(tokens, self._prefetch)
+        self._prefetch -= given
+        return given
+
+    def cold(self, tokens: int) -> int:
+        """How many of ``tokens`` a cold prompt in progress may compute; they are gone from its share."""
+        if self._cold is None:
+            return tokens
+        given = min(tokens, self._cold)
+        self._cold -= given
+        return given
