@@ -82,6 +82,24 @@ def test_a_preempted_prefetch_is_dropped_and_answered(make_core: Make) -> None:
     assert core.free == 32
 
 
+def test_a_prefetch_stays_last_however_often_it_is_overtaken(make_core: Make) -> None:
+    core = make_core(settings={"max_overtakes": 1})
+    core.add(prompt(1, 8), name="ahead", kind="prefill")
+    for n in range(3):
+        core.add(prompt(2 + n, 8), name=f"cold{n}")
+    assert [request.request_id for request in core.scheduler.waiting] == ["cold0", "cold1", "cold2", "ahead"]
+
+
+def test_a_preempted_request_is_not_overtaken(make_core: Make) -> None:
+    core = make_core()
+    begun = core.add(prompt(1, 40), max_tokens=20, name="begun")
+    core.step()
+    core.drain()
+    core.scheduler.reset_prefix_cache(reset_running_requests=True)
+    core.add(prompt(2, 8), name="resume", resume=True)
+    assert [request.request_id for request in core.scheduler.waiting] == [begun, "resume"]
+
+
 def test_a_reset_that_preempts_everything_drops_prefetches(make_core: Make) -> None:
     core = make_core(settings={"prefetch_step": 8})
     ahead = core.add(prompt(1, 60), run="r", kind="prefill")
