@@ -17,11 +17,19 @@ import pytest_asyncio
 
 from agentkv.engines.demo_model import demo_model_path as make_demo_model
 from agentkv.engines.vllm import VLLMEngine
+from agentkv.kv import PolicySettings
 
 # float32: output does not depend on what else is in the batch; 128 usable blocks can be filled by a test.
 # bfloat16: what a user gets who sets nothing.
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "float32": {"dtype": "float32", "num_gpu_blocks_override": 129, "max_model_len": 2048},
+    # As the first, with leases, order of work and admission in its scheduler.
+    "leases": {
+        "dtype": "float32",
+        "num_gpu_blocks_override": 129,
+        "max_model_len": 2048,
+        "kv": PolicySettings(kv_pool_ratio=0.9, prefetch_step=64),
+    },
     # As the first, for long recorded prompts, with a way to spoil KV.
     "identity": {
         "dtype": "float32",
@@ -31,13 +39,8 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     },
     "bfloat16": {},
 }
-# Raised by vLLM and what it imports while it starts in this process, not by its use here.
-WARNINGS_OF_VLLM = (
-    "ignore::DeprecationWarning:torch.*",
-    "ignore::FutureWarning:torch.*",
-    "ignore::FutureWarning:vllm.*",
-    "ignore::DeprecationWarning:vllm.*",
-)
+# torch compiles a few methods of its own with what it has deprecated, when vLLM first imports it.
+WARNINGS_OF_VLLM = ("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning",)
 START_SECONDS = 300
 
 
@@ -86,7 +89,8 @@ class Engines:
         if name in self._failed:
             raise self._failed[name]
         await self.close()
-        engine = VLLMEngine(str(self._model), options=CONFIGURATIONS[name], progress=print)
+        options = dict(CONFIGURATIONS[name])
+        engine = VLLMEngine(str(self._model), kv=options.pop("kv", None), options=options, progress=print)
         try:
             await engine.__aenter__()
         except Exception as error:
