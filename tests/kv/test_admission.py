@@ -69,6 +69,24 @@ def test_a_child_of_an_admitted_run_never_waits_and_one_of_a_queued_run_starts_w
     assert states(line, "a/child", "b", "b/child") == ["gone", "admitted", "admitted"]
 
 
+def test_a_child_of_a_paused_run_does_not_wait_for_what_waits_for_it() -> None:
+    line = Admission(10)
+    declare(line, "a", 5)
+    declare(line, "b", 5)
+    line.pause("b")
+    assert declare(line, "b/child", 5, parent="b").state == "admitted"
+
+
+def test_the_oldest_run_is_never_paused_however_large_it_grows() -> None:
+    line = Admission(10)
+    declare(line, "old", 5)
+    declare(line, "young", 5)
+    line.update("old", 50)
+    assert [ticket.token for ticket in line.overload()] == ["young"]
+    line.leave("young", 1.0)
+    assert line.overload() == []
+
+
 def test_a_shared_anchor_is_counted_once() -> None:
     line = Admission(20)
     for token in "abcd":
