@@ -1,32 +1,23 @@
 """The simulated engine: vLLM's cache and batching on a virtual clock, with a script for a model."""
 
-import uuid
-from collections.abc import AsyncGenerator, Callable
-from pathlib import Path
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Self, Unpack
 
 from attrs import evolve
 
-from agentkv.engines.base import Delta, EngineInfo, GenerateRequest, PrefillRequest, Receipt, Usage
+from agentkv.engines.base import Delta, EngineInfo, GenerateRequest, PrefillRequest, Receipt
 from agentkv.engines.clock import Timer, VirtualClock
-from agentkv.engines.sim_cache import BlockPool
-from agentkv.engines.sim_machine import Machine, MachineOptions, find_machine
+from agentkv.engines.sim_info import MODEL_PATH, counters, describe, usage_of
+from agentkv.engines.sim_kv import make_scheduler, operate
+from agentkv.engines.sim_machine import MachineOptions, find_machine
+from agentkv.engines.sim_managed import ManagedScheduler
 from agentkv.engines.sim_output import Mailbox, Responder, ScriptedOutput
 from agentkv.engines.sim_request import SimRequest
-from agentkv.engines.sim_scheduler import Scheduler, Step
+from agentkv.engines.sim_scheduler import Step
 from agentkv.errors import EngineError, EngineStartError, EngineUnavailable
+from agentkv.kv import PolicySettings
 
 __all__ = ("MODEL_PATH", "SimEngine")
-
-MODEL_PATH = Path(__file__).parent / "sim_model"
-
-_CAPABILITIES = {
-    "prefix_cache": "on",
-    "cache_salt": "on",
-    "reuse_per_request": "on",
-    "constraint": "not enforced: the script decides what is generated",
-    "sampling": "not used: the script decides what is generated",
-}
 
 
 class SimEngine:
@@ -35,8 +26,9 @@ class SimEngine:
     Use it as ``async with SimEngine(respond) as engine``. Blocks, hits, evictions, batches and preemptions are
     those that vLLM would have (see ``Scheduler``); a step takes what the preset's cost model says. Equal
     requests in equal order give equal timelines. ``stream_interval`` is how many tokens make a delta after
-    the first one; ``clock`` lets several engines share one time. ``respond`` is called when a generation is
-    first iterated, and what it raises reaches the caller.
+    the first one; ``clock`` lets several engines share one time. ``kv`` puts leases, one eviction order, order
+    of work and admission into the scheduler, as the plugin does in vLLM; None leaves it stock. ``respond`` is
+    called when a generation is first iterated, and what it raises reaches the caller.
 
     Raises ``EngineStartError`` for an unknown preset and for options that contradict each other.
     """
@@ -48,6 +40,7 @@ class SimEngine:
         preset: str = "cpu",
         stream_interval: int = 1,
         clock: VirtualClock | None = None,
+        kv: PolicySettings | None = None,
         **options: Unpack[MachineOptions],
     ) -> None:
         if stream_interval < 1:
@@ -57,18 +50,20 @@ class SimEngine:
         self._machine = machine
         self._clock = clock or VirtualClock()
         self._stream_interval = stream_interval
-        self._scheduler = Scheduler(
-            BlockPool(machine.pool_blocks),
-            block_size=machine.block_size,
+        self._info = describe(machine, kv)
+        self._scheduler = make_scheduler(
+            kv,
+            self._info,
+            self._clock.now,
             max_num_batched_tokens=machine.max_num_batched_tokens,
             max_num_seqs=machine.max_num_seqs,
         )
         self._mailboxes: dict[str, Mailbox] = {}
         self._timer: Timer | None = None
+        self._settling: Timer | None = None
         self._steps = 0
         self._dead: str | None = None
         self._started = False
-        self._info = _describe(machine)
 
     @property
     def info(self) -> EngineInfo:
@@ -121,7 +116,17 @@ class SimEngine:
             delta = await self._receive(mailbox)
         finally:
             self._drop(entry)
-        return Receipt(prompt=entry.prompt, cached=entry.cached or 0, sent_at=sent_at, done_at=delta.at)
+        return Receipt(
+            prompt=entry.prompt, cached=entry.cached or 0, sent_at=sent_at, done_at=delta.at, grant=entry.grant
+        )
+
+    async def kv(self, operation: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """See ``Engine.kv``."""
+        self._check_alive()
+        answer = operate(self._scheduler, self._info, operation, payload, self._clock.now())
+        self._info = evolve(self._info, epoch=answer.get("epoch", self._info.epoch))
+        self._let_in()
+        return answer
 
     async def stats(self) -> dict[str, Any]:
         """Counters of the engine; see ``Engine.stats``.
@@ -129,31 +134,19 @@ class SimEngine:
         ``prompt_tokens`` and ``cached_tokens`` are of the requests that were started, ``computed_tokens`` all
         that steps computed of prompts, repeated and aborted work included. Beyond the contract:
         ``generated_tokens``, ``steps``, ``evictions``, ``preemptions`` since start, ``pool_blocks``,
-        ``pool_used`` (the share that requests hold), ``free_blocks`` (cached ones included), ``cached_blocks`` now.
+        ``pool_used`` (the share that requests and leases hold), ``free_blocks`` (cached ones included) and
+        ``cached_blocks`` now. Where KV is managed also the counters of ``KVPolicy.stats`` and ``held_requests``,
+        those that wait for their run's admission, which ``waiting`` includes.
         """
-        scheduler = self._scheduler
-        return {
-            "running": len(scheduler.running),
-            "waiting": len(scheduler.waiting),
-            "prompt_tokens": scheduler.prompt_tokens,
-            "cached_tokens": scheduler.cached_tokens,
-            "computed_tokens": scheduler.computed_tokens,
-            "generated_tokens": scheduler.generated_tokens,
-            "steps": self._steps,
-            "preemptions": scheduler.preemptions,
-            "evictions": scheduler.pool.evictions,
-            "pool_blocks": scheduler.pool.size,
-            "pool_used": 1 - scheduler.pool.free / scheduler.pool.size,
-            "free_blocks": scheduler.pool.free,
-            "cached_blocks": scheduler.pool.cached,
-        }
+        self._let_in()
+        return counters(self._scheduler, self._steps)
 
     async def aclose(self) -> None:
         """Abort what is in the engine: its callers get ``EngineUnavailable``."""
         self._die("was closed")
 
     def check_integrity(self) -> None:
-        """Assert that blocks, free queue, cache and requests agree with each other."""
+        """Assert that blocks, free queue, cache, requests and leases agree with each other."""
         self._scheduler.check_integrity()
 
     def _check_alive(self) -> None:
@@ -169,6 +162,8 @@ class SimEngine:
                 f"{longest - 1} (max_model_len is {longest}, the pool has {self._machine.pool_blocks} blocks of "
                 f"{self._machine.block_size})"
             )
+        if request.directive is not None:
+            request.directive.as_wire()
         if isinstance(request, GenerateRequest) and request.max_tokens < 1:
             raise EngineError(f"request {request.request_id!r} has max_tokens={request.max_tokens}; ask for 1 at least")
 
@@ -183,11 +178,14 @@ class SimEngine:
             block_size=self._machine.block_size,
             salt=request.cache_salt,
             reuse=reuse,
+            directive=request.directive,
         )
         self._scheduler.add(entry)
         entry.queued_at = self._clock.now()
         mailbox = self._mailboxes[request.request_id] = Mailbox()
+        self._tell_dropped()
         self._wake()
+        self._let_in()
         return entry, mailbox
 
     async def _receive(self, mailbox: Mailbox) -> Delta:
@@ -205,6 +203,30 @@ class SimEngine:
         if self._timer is None:
             self._timer = self._clock.call_at(self._clock.now(), lambda: self._guard(self._begin_step))
 
+    def _let_in(self) -> None:
+        # An idle engine does not step, so those held for admission wait for a timer: the next run that is overdue.
+        scheduler = self._scheduler
+        if not isinstance(scheduler, ManagedScheduler):
+            return
+        scheduler.policy.settle(self._clock.now())
+        if scheduler.release_admitted():
+            self._wake()
+        expiry = scheduler.policy.admission.next_expiry
+        if self._settling is not None:
+            self._settling.cancel()
+            self._settling = None
+        if scheduler.requests.held and expiry is not None:
+            self._settling = self._clock.call_at(expiry, lambda: self._guard(self._let_in))
+
+    def _tell_dropped(self) -> None:
+        if not isinstance(self._scheduler, ManagedScheduler):
+            return
+        for entry, reason in self._scheduler.dropped:
+            mailbox = self._mailboxes.pop(entry.request_id, None)
+            if mailbox is not None:
+                mailbox.put(EngineError(f"the engine gave up prefetch {entry.request_id!r}: {reason}"))
+        self._scheduler.dropped.clear()
+
     def _guard(self, work: Callable[[], None]) -> None:
         try:
             work()
@@ -214,6 +236,7 @@ class SimEngine:
     def _begin_step(self) -> None:
         self._timer = None
         step = self._scheduler.schedule()
+        self._tell_dropped()
         if not step.rows:
             return
         self._steps += 1
@@ -242,7 +265,7 @@ class SimEngine:
         mailbox.sent = entry.generated
         if entry.finished:
             del self._mailboxes[entry.request_id]
-            delta = evolve(delta, finish=entry.finish, usage=_usage(entry))
+            delta = evolve(delta, finish=entry.finish, usage=usage_of(entry), grant=entry.grant)
         mailbox.put(delta)
 
     def _die(self, how: str) -> None:
@@ -251,33 +274,10 @@ class SimEngine:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._settling is not None:
+            self._settling.cancel()
+            self._settling = None
         for request_id, mailbox in self._mailboxes.items():
             self._scheduler.abort(request_id)
             mailbox.put(EngineUnavailable(f"the simulated engine {how} while it served request {request_id!r}"))
         self._mailboxes.clear()
-
-
-def _usage(entry: SimRequest) -> Usage:
-    assert entry.started_at is not None
-    assert entry.first_at is not None
-    return Usage(
-        prompt=entry.prompt,
-        cached=entry.cached or 0,
-        generated=entry.generated,
-        queue_s=entry.started_at - entry.queued_at,
-        prefill_s=entry.first_at - entry.started_at,
-    )
-
-
-def _describe(machine: Machine) -> EngineInfo:
-    return EngineInfo(
-        name="sim",
-        engine_id=f"sim-{uuid.uuid4().hex[:12]}",
-        model="sim",
-        model_path=str(MODEL_PATH),
-        block_size=machine.block_size,
-        max_model_len=machine.max_model_len,
-        pool_blocks=machine.pool_blocks,
-        kv_bytes_per_token=machine.kv_bytes_per_token,
-        capabilities=_CAPABILITIES,
-    )

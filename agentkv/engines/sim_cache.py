@@ -65,18 +65,23 @@ class BlockPool:
         self.evictions = 0
         self._blocks = [Block(index) for index in range(size)]
         self._free: OrderedDict[int, Block] = OrderedDict((block.id, block) for block in self._blocks)
+        # Free blocks whose content nobody will ask for: reused behind those without content, before all others.
+        self._dead: OrderedDict[int, Block] = OrderedDict()
         # Equal content can sit in several blocks (two requests computed it at once); the oldest one serves hits.
         self._cached: dict[bytes, dict[int, Block]] = {}
 
     @property
     def free(self) -> int:
         """How many blocks nobody uses, cached ones included."""
-        return len(self._free)
+        return len(self._free) + len(self._dead)
 
     @property
     def cached(self) -> int:
         """How many distinct contents can be hit."""
         return len(self._cached)
+
+    def __getitem__(self, block_id: int) -> Block:
+        return self._blocks[block_id]
 
     def find(self, key: bytes) -> Block | None:
         """The block that holds this content, used or free."""
@@ -87,7 +92,7 @@ class BlockPool:
         """Add a user to each block; a free one leaves the queue."""
         for block in blocks:
             if block.refs == 0:
-                del self._free[block.id]
+                del (self._dead if block.id in self._dead else self._free)[block.id]
             block.refs += 1
 
     def take(self, count: int) -> list[Block]:
@@ -95,11 +100,11 @@ class BlockPool:
 
         Raises ``EngineError`` where fewer are free.
         """
-        if count > len(self._free):
-            raise EngineError(f"{count} blocks asked for, {len(self._free)} are free")
+        if count > self.free:
+            raise EngineError(f"{count} blocks asked for, {self.free} are free")
         taken = []
         for _ in range(count):
-            _, block = self._free.popitem(last=False)
+            block = self._next_free()
             if block.key is not None:
                 self._forget(block)
                 self.evictions += 1
@@ -127,17 +132,60 @@ class BlockPool:
         for block in reversed(keyless):
             self._free.move_to_end(block.id, last=False)
 
+    def release_dead(self, blocks: Iterable[Block]) -> int:
+        """Take a user from each block, as ``release``, where nobody will ask for the content again.
+
+        Returns how many became free.
+        """
+        free = []
+        for block in blocks:
+            block.refs -= 1
+            if block.refs == 0:
+                free.append(block)
+        for block in reversed(free):
+            self._dead[block.id] = block
+            self._dead.move_to_end(block.id, last=False)
+        return len(free)
+
+    def worthless(self, limit: int) -> int:
+        """Free blocks with no content or a dead one, counted up to ``limit``."""
+        empty = 0
+        for block in self._free.values():
+            if block.key is not None or empty >= limit:
+                break
+            empty += 1
+        return min(limit, empty + len(self._dead))
+
+    def forget_all(self) -> bool:
+        """Empty the cache; False, and nothing done, while blocks are in use."""
+        if self.free < self.size:
+            return False
+        for block in self._blocks:
+            block.key = None
+        self._cached.clear()
+        self._free.update(self._dead)
+        self._dead.clear()
+        return True
+
     def check_integrity(self, users: Iterable[Iterable[Block]]) -> None:
         """Assert that the pool is consistent; ``users`` are the block lists of all who hold references."""
         expected = Counter(block.id for blocks in users for block in blocks)
         for block in self._blocks:
             assert block.refs == expected[block.id], f"block {block.id}: {block.refs} refs, {expected[block.id]} users"
-            assert (block.refs == 0) == (block.id in self._free), f"block {block.id}: used and free at once, or neither"
+            queues = (block.id in self._free) + (block.id in self._dead)
+            assert queues == (block.refs == 0), f"block {block.id}: used and free at once, or neither"
             if block.key is not None:
                 assert block.id in self._cached.get(block.key, {}), f"block {block.id} has a key that finds nothing"
         for key, same in self._cached.items():
             assert same, f"key {key.hex()} finds no block"
             assert all(block.key == key for block in same.values()), f"key {key.hex()} finds another's block"
+
+    def _next_free(self) -> Block:
+        if self._dead:
+            first = next(iter(self._free.values()), None)
+            if first is None or first.key is not None:
+                return self._dead.popitem(last=False)[1]
+        return self._free.popitem(last=False)[1]
 
     def _forget(self, block: Block) -> None:
         assert block.key is not None

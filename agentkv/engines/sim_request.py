@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from agentkv.engines.base import FinishReason
 from agentkv.engines.sim_cache import Block, BlockPool, KeyChain
+from agentkv.kv import Directive, Grant
 
 __all__ = ("SimRequest",)
 
@@ -13,7 +14,8 @@ class SimRequest:
 
     ``output`` is what it is going to generate (known beforehand, as a simulator's model is a script) and
     ``finish`` how that ends. ``length`` counts the prompt and what was generated so far, ``computed`` the
-    tokens with KV. A running request always has something to compute: ``computed < length``.
+    tokens with KV. A running request always has something to compute: ``computed < length``. ``grant`` is the
+    lease that ``directive`` took at the end.
     """
 
     __slots__ = (
@@ -23,8 +25,10 @@ class SimRequest:
         "blocks",
         "cached",
         "computed",
+        "directive",
         "finish",
         "first_at",
+        "grant",
         "length",
         "output",
         "prompt",
@@ -44,12 +48,15 @@ class SimRequest:
         block_size: int,
         salt: str | None = None,
         reuse: bool = True,
+        directive: Directive | None = None,
     ) -> None:
         self.request_id = request_id
         self.prompt = len(prompt)
         self.output = output
         self.finish = finish
         self.reuse = reuse
+        self.directive = directive
+        self.grant: Grant | None = None
         self.length = self.prompt
         self.computed = 0
         self.cached: int | None = None
@@ -70,6 +77,15 @@ class SimRequest:
     def finished(self) -> bool:
         """Whether all of the output was generated."""
         return self.generated == len(self.output)
+
+    @property
+    def in_prefill(self) -> bool:
+        """Whether it has started and is in the middle of its prompt, or of what it recomputes."""
+        return self.generated == 0 or self.length - self.computed > 1
+
+    def full_blocks(self, block_size: int) -> list[Block]:
+        """Its first blocks that are computed and can be hit, in order."""
+        return self.blocks[: min(self._keyed, self.computed // block_size)]
 
     def find_cached(self, pool: BlockPool, block_size: int) -> list[Block]:
         """The longest run of cached blocks this request can start on.

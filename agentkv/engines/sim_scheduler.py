@@ -6,6 +6,7 @@ starts only when its whole prompt finds room; a running one that finds none pree
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 
 from attrs import Factory, define
 
@@ -83,23 +84,31 @@ class Scheduler:
             request.length += 1
             self.generated_tokens += 1
             if request.finished:
-                self.abort(request.request_id)
+                self._finish(request)
             advanced.append(request)
         return advanced
 
     def check_integrity(self) -> None:
         """Assert that pool and requests agree."""
-        self.pool.check_integrity(request.blocks for request in self.running.values())
+        self.pool.check_integrity([*(request.blocks for request in self.running.values()), *self._further_users()])
         for request in self.running.values():
             assert request.computed <= len(request.blocks) * self._block_size
             assert request.computed <= request.length
         assert not any(request.blocks for request in self.waiting.values()), "a waiting request holds blocks"
 
+    def _further_users(self) -> Iterable[Iterable[Block]]:
+        """The block lists of those who hold references beside running requests."""
+        return ()
+
     def _schedule_running(self, step: Step, budget: int) -> int:
         for request in list(self.running.values()):
-            if budget == 0 or request.request_id not in self.running:
+            if budget == 0:
                 break
-            tokens = min(request.length - request.computed, budget)
+            if request.request_id not in self.running:
+                continue
+            tokens = self._share(request, min(request.length - request.computed, budget))
+            if tokens == 0:
+                continue
             if not self._make_room(step, request, tokens):
                 break
             self._put(step, request, tokens)
@@ -112,6 +121,8 @@ class Scheduler:
         if missing <= 0:
             return True
         while missing > self.pool.free:
+            if self._give_way(request, missing - self.pool.free, ()):
+                continue
             _, youngest = self.running.popitem()
             self._preempt(step, youngest)
             if youngest is request:
@@ -130,18 +141,36 @@ class Scheduler:
         while self.waiting and budget > 0 and len(self.running) < self._max_num_seqs:
             request = next(iter(self.waiting.values()))
             hits = request.find_cached(self.pool, self._block_size)
-            if not self._fits(request, hits):
+            tokens = self._share(request, min(request.length - len(hits) * self._block_size, budget))
+            if tokens == 0 or not self._fits(request, hits, tokens):
                 break
             self._start(request, hits)
-            tokens = min(request.length - request.computed, budget)
             request.blocks.extend(self.pool.take(-(-tokens // self._block_size)))
             self._put(step, request, tokens)
             budget -= tokens
 
-    def _fits(self, request: SimRequest, hits: list[Block]) -> bool:
+    def _fits(self, request: SimRequest, hits: list[Block], tokens: int) -> bool:
+        """Whether the whole request finds room beside its ``hits``; ``tokens`` are for this step."""
+        while (missing := self._missing(request, hits)) > 0:
+            if not self._give_way(request, missing, hits):
+                return False
+        return True
+
+    def _missing(self, request: SimRequest, hits: list[Block]) -> int:
         # A hit that nobody uses sits in the free queue and leaves it when touched, so it costs a free block too.
         unused_hits = sum(block.refs == 0 for block in hits)
-        return -(-request.length // self._block_size) - len(hits) + unused_hits <= self.pool.free
+        return -(-request.length // self._block_size) - len(hits) + unused_hits - self.pool.free
+
+    def _finish(self, request: SimRequest) -> None:
+        self.abort(request.request_id)
+
+    def _share(self, request: SimRequest, tokens: int) -> int:
+        """How many of ``tokens`` the request may compute in this step."""
+        return tokens
+
+    def _give_way(self, request: SimRequest, missing: int, hits: Sequence[Block]) -> bool:
+        """Whether blocks were freed for a request that lacks ``missing`` and builds on ``hits``."""
+        return False
 
     def _start(self, request: SimRequest, hits: list[Block]) -> None:
         del self.waiting[request.request_id]

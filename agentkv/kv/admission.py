@@ -160,6 +160,11 @@ class Admission:
         overdue = [ticket.token for ticket in self._tickets.values() if ticket.expires <= now]
         return [gone for token in overdue for gone in self.leave(token, now)]
 
+    @property
+    def next_expiry(self) -> float | None:
+        """When the next run ends unless it is renewed; None where there is none."""
+        return min((ticket.expires for ticket in self._tickets.values()), default=None)
+
     def _set(self, ticket: Ticket) -> Ticket:
         self._tickets[ticket.token] = ticket
         return ticket

@@ -16,7 +16,7 @@ from agentkv.kv.room import Cut, plan_cuts
 __all__ = ("Grant", "LeaseKeeper")
 
 UNKNOWN_LEASE = "lease: no such token"
-#: After leases could not suffice, as much is not asked of them again for so long.
+#: After leases could not suffice, as much is not asked of them again for so long, unless told otherwise.
 HOPELESS_SECONDS = 0.05
 NO_BLOCKS: frozenset[int] = frozenset()
 
@@ -39,7 +39,8 @@ class LeaseKeeper:
     """Owns what leases mean: who may change one, what gives way to one, and what is written down about it.
 
     ``engine_id`` and ``block_size`` (tokens) go into handles; ``mint`` returns a fresh unguessable token each
-    time. Refusals are returned as reasons and recorded, never raised. ``now`` is engine seconds.
+    time. ``retry_seconds``: for how long leases that could not make room are not asked again. Refusals are
+    returned as reasons and recorded, never raised. ``now`` is engine seconds.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class LeaseKeeper:
         block_size: int,
         mint: Callable[[], str],
         mode: CacheMode = "hybrid",
+        retry_seconds: float = HOPELESS_SECONDS,
     ) -> None:
         self.table = table
         self.records = records
@@ -61,6 +63,7 @@ class LeaseKeeper:
         self._mint = mint
         self._mode = mode
         self._serial = 0
+        self._retry_seconds = retry_seconds
         self._hopeless = (0, float("-inf"))
 
     def grant(
@@ -184,7 +187,7 @@ class LeaseKeeper:
             return False
         if self.table.can_free(deficit, protect):
             return True
-        self._hopeless = (deficit, now + HOPELESS_SECONDS)
+        self._hopeless = (deficit, now + self._retry_seconds)
         return False
 
     def reset(self, now: float) -> int:

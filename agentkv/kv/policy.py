@@ -11,7 +11,7 @@ from typing import Any
 
 from agentkv.kv.admission import Admission, Ticket
 from agentkv.kv.directive import Directive
-from agentkv.kv.keeper import Grant, LeaseKeeper
+from agentkv.kv.keeper import HOPELESS_SECONDS, Grant, LeaseKeeper
 from agentkv.kv.lease import BlockHolder, LeaseTable
 from agentkv.kv.prefetch import PrefetchLimit
 from agentkv.kv.record import Recorder, RecordKind
@@ -27,9 +27,10 @@ class KVPolicy:
 
     ``pool_blocks``: usable blocks of the pool; ``block_size``: tokens a block; ``bytes_per_block``: for records.
     ``engine_id`` is unique to the engine's start. ``mint`` returns a fresh unguessable token each time.
+    ``retry_seconds`` as in ``LeaseKeeper``.
 
     Life of a request: ``may_run`` (else keep it until it may), ``start``, then ``finish`` with its full blocks
-    while it still refers to them, or ``abort``. When it needs more blocks than are free: ``leases.make_room``.
+    while it still refers to them, or ``abort``. When it needs more blocks than are free: ``make_room``.
     ``settle`` is to be called now and then, and after every operation that a client asked for.
     """
 
@@ -43,6 +44,7 @@ class KVPolicy:
         engine_id: str,
         mint: Callable[[], str],
         bytes_per_block: int = 0,
+        retry_seconds: float = HOPELESS_SECONDS,
     ) -> None:
         budget = int(settings.kv_pool_ratio * pool_blocks)
         self.settings = settings
@@ -54,6 +56,7 @@ class KVPolicy:
             block_size=block_size,
             mint=mint,
             mode=settings.prefix_cache_mode,
+            retry_seconds=retry_seconds,
         )
         self.admission = Admission(
             budget, mode=settings.admission, max_queued=settings.max_queued, max_bypass=settings.max_bypass

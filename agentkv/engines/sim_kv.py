@@ -1,0 +1,92 @@
+"""What clients of the simulated engine ask about leases and runs."""
+
+import json
+from collections.abc import Callable, Mapping
+from secrets import token_urlsafe
+from typing import Any
+
+from attrs import asdict
+
+from agentkv.engines.base import EngineInfo
+from agentkv.engines.sim_cache import BlockPool
+from agentkv.engines.sim_managed import ManagedScheduler, PoolHolder
+from agentkv.engines.sim_scheduler import Scheduler
+from agentkv.kv import KVPolicy, PolicySettings, perform
+
+__all__ = ("kv_capabilities", "kv_stats", "make_scheduler", "operate")
+
+
+def make_scheduler(
+    kv: PolicySettings | None, info: EngineInfo, now: Callable[[], float], **limits: int
+) -> Scheduler | ManagedScheduler:
+    """The scheduler over a new pool for the engine that ``info`` describes; stock where ``kv`` is None."""
+    assert info.pool_blocks is not None
+    pool, block_size = BlockPool(info.pool_blocks), info.block_size
+    if kv is None:
+        return Scheduler(pool, block_size=block_size, **limits)
+    policy = KVPolicy(
+        kv,
+        holder=PoolHolder(pool),
+        pool_blocks=info.pool_blocks,
+        block_size=block_size,
+        engine_id=info.engine_id,
+        mint=lambda: token_urlsafe(18),
+        bytes_per_block=(info.kv_bytes_per_token or 0) * block_size,
+        # Planning takes no simulated time, so there is nothing to spare.
+        retry_seconds=0.0,
+    )
+    return ManagedScheduler(pool, policy, now, block_size=block_size, **limits)
+
+
+def kv_capabilities(kv: PolicySettings | None) -> dict[str, str]:
+    """What of KV management is in force."""
+    if kv is None:
+        return dict.fromkeys(("leases", "order", "admission"), "off: the engine was started without KV management")
+    return kv.capabilities()
+
+
+def kv_stats(scheduler: Scheduler) -> dict[str, Any]:
+    """The policy's counters and the held requests; nothing on a stock scheduler."""
+    if not isinstance(scheduler, ManagedScheduler):
+        return {}
+    requests = scheduler.requests
+    return {
+        **scheduler.policy.stats(),
+        "held_requests": len(requests.held),
+        "live_requests": len(requests.directives),
+    }
+
+
+def operate(
+    scheduler: Scheduler, info: EngineInfo, operation: str, payload: Mapping[str, Any], now: float
+) -> dict[str, Any]:
+    """Do one operation of ``agentkv.kv.operations``, or ``info`` or ``reset``; ``{"error": why}`` where that fails."""
+    if not isinstance(scheduler, ManagedScheduler):
+        off = {
+            "version": info.version,
+            "capabilities": {each: info.capabilities[each] for each in kv_capabilities(None)},
+        }
+        return off if operation == "info" else {"error": f"leases: {info.capabilities['leases']}"}
+    policy = scheduler.policy
+    if operation == "info":
+        return _describe(policy, info)
+    policy.settle(now)
+    if operation == "reset":
+        leases = policy.reset(now)
+        return {"leases_dropped": leases, "epoch": policy.leases.epoch, "done": scheduler.pool.forget_all()}
+    # Through JSON, as on the way to an engine in another process.
+    answer = perform(policy, operation, json.loads(json.dumps(payload)), now)
+    return {**answer, **kv_stats(scheduler)} if operation == "stats" else answer
+
+
+def _describe(policy: KVPolicy, info: EngineInfo) -> dict[str, Any]:
+    return {
+        "version": info.version,
+        "engine_id": info.engine_id,
+        "epoch": policy.leases.epoch,
+        "block_size": info.block_size,
+        "pool_blocks": info.pool_blocks,
+        "kv_bytes_per_token": info.kv_bytes_per_token,
+        "settings": asdict(policy.settings),
+        "capabilities": dict(policy.settings.capabilities()),
+    }

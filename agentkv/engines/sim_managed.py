@@ -1,0 +1,219 @@
+"""The simulated scheduler with KV managed on purpose: the hooks of the vLLM plugin over the same policy."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from agentkv.engines.sim_cache import Block, BlockPool
+from agentkv.engines.sim_request import SimRequest
+from agentkv.engines.sim_scheduler import Scheduler, Step
+from agentkv.errors import EngineError
+from agentkv.kv import KVPolicy, LiveRequests, Rank, StepShares, WaitingOrder, rank_of
+
+__all__ = ("ManagedScheduler", "PoolHolder")
+
+
+class PoolHolder:
+    """Adapts ``BlockPool`` to ``agentkv.kv.BlockHolder``. Owns no blocks."""
+
+    def __init__(self, pool: BlockPool) -> None:
+        self._pool = pool
+
+    def hold(self, blocks: Sequence[int]) -> None:
+        """Take one reference on each block."""
+        self._pool.touch(self._pool[block] for block in blocks)
+
+    def let_go(self, blocks: Sequence[int], *, dead: bool) -> int:
+        """Give one reference back on each; returns how many became free. ``blocks`` are in chain order."""
+        tail_first = [self._pool[block] for block in reversed(blocks)]
+        if dead:
+            return self._pool.release_dead(tail_first)
+        before = self._pool.free
+        self._pool.release(tail_first)
+        return self._pool.free - before
+
+    def ref_count(self, block: int) -> int:
+        """References on the block, the leases' one included."""
+        return self._pool[block].refs
+
+
+class ManagedScheduler(Scheduler):
+    """A ``Scheduler`` that asks ``policy`` what gives way, who goes first and who may start.
+
+    ``now`` reads engine seconds. ``dropped`` collects prefetches that were given up, with the reason; whoever
+    drives the scheduler tells their callers and clears it. Held requests wait for the admission of their run
+    outside of the queue.
+    """
+
+    def __init__(
+        self,
+        pool: BlockPool,
+        policy: KVPolicy,
+        now: Callable[[], float],
+        *,
+        block_size: int,
+        max_num_batched_tokens: int,
+        max_num_seqs: int,
+    ) -> None:
+        super().__init__(
+            pool, block_size=block_size, max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs
+        )
+        self.policy = policy
+        self.requests: LiveRequests[SimRequest] = LiveRequests(policy)
+        self.dropped: list[tuple[SimRequest, str]] = []
+        self._now = now
+        self._shares = StepShares(policy.settings.prefetch_step)
+        self._order = WaitingOrder(policy.settings.max_overtakes)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self.requests.held or super().__contains__(request_id)
+
+    # Requests come and go
+
+    def add(self, request: SimRequest) -> None:
+        """Queue a request, hold it until its run is admitted, or drop a prefetch that must not start."""
+        name = request.request_id
+        if name in self:
+            raise EngineError(f"request id {name!r} is in use; ids are unique per engine")
+        if request.directive is not None:
+            reason = self.requests.enter(name, request, request.directive, self._now())
+            if reason is not None:
+                request.alive = False
+                self.dropped.append((request, reason))
+                return
+        if not self.requests.hold(name, request):
+            self._enqueue(request)
+
+    def abort(self, request_id: str) -> bool:
+        """Drop a request at once, as ``Scheduler.abort``; it takes no lease."""
+        held = self.requests.held.get(request_id)
+        directive = self.requests.leave(request_id)
+        if directive is not None:
+            self.policy.abort(directive, request_id, self._now())
+        if held is None:
+            return super().abort(request_id)
+        held.alive = False
+        return True
+
+    def release_admitted(self) -> bool:
+        """Queue the held requests whose run has been admitted; whether there were any."""
+        admitted = self.requests.admitted()
+        for request in admitted:
+            self._enqueue(request)
+        return bool(admitted)
+
+    def _enqueue(self, request: SimRequest) -> None:
+        queue = list(self.waiting.values())
+        place = self._order.place(queue, self._rank(request), rank_of=self._rank, name=_name)
+        self.waiting[request.request_id] = request
+        for passed in queue[place:]:
+            self.waiting.move_to_end(passed.request_id)
+
+    @staticmethod
+    def _rank(request: SimRequest) -> Rank:
+        return rank_of(request.directive, preempted=request.cached is not None)
+
+    def _finish(self, request: SimRequest) -> None:
+        directive = self.requests.leave(request.request_id)
+        if directive is not None:
+            full = request.full_blocks(self._block_size)
+            ids, digests = [block.id for block in full], [block.key or b"" for block in full]
+            request.grant = self.policy.finish(directive, request.request_id, ids, digests, self._now())
+        super()._finish(request)
+
+    # A step
+
+    def schedule(self) -> Step:
+        """Decide the next step, see ``Scheduler.schedule``; prefetches come last and share ``prefetch_step`` tokens."""
+        self.policy.settle(self._now())
+        self.release_admitted()
+        self.requests.in_step.clear()
+        self._share_out()
+        step = super().schedule()
+        # A prefetch that found no room stood before others: without it they may start.
+        while self._end_doomed() and not step.rows:
+            step = super().schedule()
+        return step
+
+    def _share_out(self) -> None:
+        prefetches = self.requests.prefetches
+        real_work = [name for name in self.waiting if name not in prefetches]
+        resumes = any(map(self.requests.is_resume, real_work))
+        self._shares.open(real_work=bool(real_work), resumes=resumes, step_tokens=self._max_num_batched_tokens)
+        running = [name for name in self.running if name in prefetches]
+        for name in running:
+            self.running[name] = self.running.pop(name)
+        if running and real_work and len(self.running) >= self._max_num_seqs:
+            self._give_up(running[-1], "its place in the batch was needed")
+
+    def _share(self, request: SimRequest, tokens: int) -> int:
+        name = request.request_id
+        if self.requests.is_prefetch(name):
+            given = self._shares.prefetch(tokens)
+            if given:
+                self.requests.in_step.add(name)
+            return given
+        in_progress = name in self.running and request.in_prefill
+        return self._shares.cold(tokens) if in_progress and not self.requests.is_resume(name) else tokens
+
+    def _fits(self, request: SimRequest, hits: list[Block], tokens: int) -> bool:
+        self._displace_speculative(request, tokens)
+        fits = super()._fits(request, hits, tokens)
+        if not fits and self.requests.is_prefetch(request.request_id):
+            self.requests.doomed[request.request_id] = "no room that a prefetch may take"
+        return fits
+
+    def _make_room(self, step: Step, request: SimRequest, tokens: int) -> bool:
+        self._displace_speculative(request, tokens)
+        return super()._make_room(step, request, tokens)
+
+    def _displace_speculative(self, request: SimRequest, tokens: int) -> None:
+        need = -(-tokens // self._block_size) + 1
+        self.policy.displace_speculative(need, self.pool.worthless, request.request_id, self._now())
+
+    def _give_way(self, request: SimRequest, missing: int, hits: Sequence[Block]) -> bool:
+        name = request.request_id
+        freed = self.policy.make_room(
+            missing,
+            name,
+            self._now(),
+            prefetch=self.requests.is_prefetch(name),
+            protect=frozenset(block.id for block in hits),
+            drop_prefetches=lambda wanted: self._drop_prefetches(wanted, name),
+        )
+        return freed > 0
+
+    def _drop_prefetches(self, missing: int, for_whom: str) -> int:
+        before = self.pool.free
+        for victim in self.requests.droppable(for_whom):
+            self._give_up(victim, f"room for {for_whom}")
+            if self.pool.free - before >= missing:
+                break
+        return self.pool.free - before
+
+    def _preempt(self, step: Step, request: SimRequest) -> None:
+        super()._preempt(step, request)
+        if self.requests.is_prefetch(request.request_id):
+            self.requests.doomed[request.request_id] = "preempted"
+
+    def _end_doomed(self) -> bool:
+        doomed, self.requests.doomed = self.requests.doomed, {}
+        for name, reason in doomed.items():
+            self._give_up(name, reason)
+        return bool(doomed)
+
+    def _give_up(self, name: str, reason: str) -> None:
+        request, directive = self.requests.prefetches.get(name), self.requests.directives.get(name)
+        if request is None or directive is None:
+            return
+        self.abort(name)
+        self.policy.drop_prefetch(directive, name, reason, self._now())
+        self.dropped.append((request, reason))
+
+    def _further_users(self) -> Iterable[Iterable[Block]]:
+        # However many leases name a block, together they hold one reference on it.
+        named = {block for lease in self.policy.leases.table for block in lease.blocks}
+        assert len(named) == self.policy.leases.table.held, "leases and their count of blocks disagree"
+        return [[self.pool[block] for block in named]]
+
+
+def _name(request: SimRequest) -> str:
+    return request.request_id
