@@ -1,8 +1,11 @@
 """The agent of the benchmark: asks, waits for its tool, and asks again.
 
-It drives the engine with token ids by the runtime's own parts (``Chain``, ``Ledger``, ``Follower``) and not
-through a graph. A model with random weights calls no tool, a small one does not call it exactly so often, and
+It drives the engine with token ids by the runtime's own parts (``Chain``, ``Ledger``, ``Follower``, ``Tenure``)
+and not through a graph. A model with random weights calls no tool, a small one does not call it exactly so often, and
 generations of unequal length cannot be compared; here each is ``output_tokens`` long by ``min_tokens``.
+
+Where the engine admits, an agent declares what it will hold at its end, exactly; its anchor is not leased on its
+own, since as long as any agent lives the anchor is part of that one's chain.
 """
 
 from contextlib import aclosing
@@ -18,6 +21,7 @@ from agentkv.errors import EngineError
 from agentkv.report import Ask
 from agentkv.runtime.follower import Follower
 from agentkv.runtime.state import Tip
+from agentkv.runtime.tenure import Tenure
 
 __all__ = ("BenchAgent",)
 
@@ -33,7 +37,10 @@ class BenchAgent:
         self._block = stage.engine.info.block_size
         self._id = f"{stage.salt}/{plan.number}"
         self._ledger = stage.ledger(self._id)
-        self._follower = Follower(stage.engine, stage.kv, self._ledger, self._id, stage.salt, stage.prefetched)
+        self._tenure = Tenure(stage.engine, self._id, stage.salt, stage.happened)
+        self._follower = Follower(
+            stage.engine, stage.kv, self._ledger, self._tenure, self._id, stage.salt, stage.happened
+        )
 
     async def run(self) -> None:
         """Arrive when the plan says, wait for a slot, work to the end."""
@@ -42,9 +49,17 @@ class BenchAgent:
         async with self._stage.slot(), anyio.create_task_group() as group:
             if self._stage.mode.follow:
                 group.start_soon(self._follower.run)
+            self._stage.heartbeat.join(self._tenure)
+            await self._tenure.admit(-(-self._plan.end_tokens // self._block))
             await self._work(arrived)
             group.cancel_scope.cancel()
+            self._stage.heartbeat.part(self._tenure)
+            await self._leave()
         self._stage.done(self._clock.now() - arrived)
+
+    async def _leave(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await self._tenure.leave()
 
     async def _work(self, arrived: float) -> None:
         held = self._clock.now() - arrived
@@ -66,11 +81,13 @@ class BenchAgent:
     async def _use_tool(self, chain: Chain, call: int) -> tuple[int, Chain]:
         """The chain with the result in it, and how much of that was known before the result's last part."""
         known, pieces = len(chain), self._plan.pieces(call)
+        await self._tenure.waiting(self._stage.tool_times.expected((NAME,)))
         for piece in pieces:
             if self._stage.mode.follow:
                 self._follower.follow((Tip(agent=NAME, chain=chain),))
             await self._clock.sleep(self._plan.tools[call].seconds / len(pieces))
             known, chain = len(chain), _extend(chain, "tool_result", piece)
+        self._stage.tool_times.add(NAME, self._plan.tools[call].seconds)
         return known, chain
 
     async def _generate(self, chain: Chain, number: int, ready_at: float, held: float, known: int) -> Chain:
@@ -120,6 +137,7 @@ class BenchAgent:
             cache_salt=self._stage.salt,
             reuse=self._stage.mode.reuse,
             tag=f"{self._id}/{number}",
+            directive=self._tenure.generation(NAME, resume=number > 0),
         )
 
     async def _stream(self, request: GenerateRequest) -> tuple[list[int], float, Usage]:
@@ -130,7 +148,9 @@ class BenchAgent:
                 if not ids:
                     first_at = self._clock.now()
                 ids.extend(last.token_ids)
-        return ids, first_at, _usage(request, last, len(ids))
+        usage = _usage(request, last, len(ids))
+        self._tenure.granted(NAME, last.grant if last else None)
+        return ids, first_at, usage
 
 
 def _usage(request: GenerateRequest, last: Delta | None, generated: int) -> Usage:

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 from agentkv.bench.workload import SeedShape, random_ids
+from agentkv.config import EngineKV
 from agentkv.engines import Engine, GenerateRequest, PrefillRequest, open_engine
 from agentkv.errors import SetupError
 
@@ -15,10 +16,10 @@ SHORT_WARM_UP_TOKENS = 256
 
 
 class EngineHost:
-    """Hands out a started and warmed-up engine for a set of options.
+    """Hands out a started and warmed-up engine that manages its KV in a given way.
 
     A simulated engine is made anew each time, so that repetitions are equal to the last digit. A real one is
-    kept while its options are asked for: another salt per repetition makes its former cache useless, and
+    kept while the same is asked for: another salt per repetition makes its former cache useless, and
     what nobody uses any more is the first to be evicted. Use it as an async context manager.
     """
 
@@ -39,7 +40,7 @@ class EngineHost:
         self._progress = progress
         self._stack = AsyncExitStack()
         self._engine: Engine | None = None
-        self._options: Mapping[str, Any] = {}
+        self._kv: EngineKV | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -52,21 +53,22 @@ class EngineHost:
         """What every engine is started with, whatever the mode."""
         return self._base
 
-    async def get(self, options: Mapping[str, Any]) -> Engine:
-        """A started engine with ``options`` on top of what all have. Raises as the engine's start does."""
-        if self._engine is not None and self._options == options and not self._simulated:
+    async def get(self, kv: EngineKV | None) -> Engine:
+        """A started engine that manages its KV by ``kv`` (None: not). Raises as the engine's start does."""
+        if self._engine is not None and self._kv == kv and not self._simulated:
             return self._engine
         await self._stack.aclose()
         self._engine = None
         engine = open_engine(
             self._spec,
-            options={**self._base, **options},
+            options=self._base,
+            kv=kv,
             script=_made_up if self._simulated else None,
             progress=self._progress,
         )
         await self._stack.enter_async_context(engine)
         await self._warm(engine)
-        self._engine, self._options = engine, options
+        self._engine, self._kv = engine, kv
         return engine
 
     def _sizes(self, pool: float | None) -> dict[str, Any]:

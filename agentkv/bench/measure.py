@@ -13,6 +13,9 @@ from agentkv.report import Totals
 __all__ = ("Repetition", "figures", "percentile")
 
 PERCENTS = (50, 95, 99)
+# Capabilities that a mode may ask for.
+MANAGED = ("leases", "order", "admission")
+LEASE_CLASSES = ("speculative", "branch", "chain", "anchor")
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -44,6 +47,7 @@ class Repetition:
     before: Mapping[str, Any]
     after: Mapping[str, Any]
     occupancy: tuple[tuple[float, float], ...]
+    in_force: Mapping[str, str]
 
     @classmethod
     def of(
@@ -65,6 +69,7 @@ class Repetition:
             before=before,
             after=after,
             occupancy=tuple(occupancy),
+            in_force={name: state for name, state in stage.engine.info.capabilities.items() if name in MANAGED},
         )
 
     @property
@@ -87,7 +92,8 @@ class Repetition:
             "reduction": _reduction(tokens),
             "hit_after_tool": _hit(self.resumes),
             "prefetches": self.prefetches,
-            "evictions": {"unleased": self._count("evictions")},
+            "evictions": self._evictions(),
+            "policy_records": self._policy("records"),
             "recomputed_after_eviction": self.recomputed,
             "preemptions": self._count("preemptions"),
             "peak_pool": max((share for _, share in self.occupancy), default=None),
@@ -112,6 +118,20 @@ class Repetition:
 
     def _count(self, name: str) -> int | None:
         return self.after[name] - self.before[name] if name in self.after else None
+
+    def _evictions(self) -> dict[str, int | None]:
+        """Blocks evicted, by class of the lease that held them; None where the engine does not tell."""
+        leased = {
+            key.partition(":")[2]: blocks
+            for key, blocks in self._policy("record_blocks").items()
+            if key.startswith("lease.evict:")
+        }
+        return {"unleased": self._count("evictions"), **dict.fromkeys(LEASE_CLASSES, 0), **leased}
+
+    def _policy(self, name: str) -> dict[str, int]:
+        """What the engine's KV policy counted under ``name`` meanwhile; empty where it has none."""
+        before = self.before["policy"].get(name, {})
+        return {key: count - before.get(key, 0) for key, count in self.after["policy"].get(name, {}).items()}
 
     def _account(self) -> dict[str, int]:
         """The engine's own count of prompt tokens by source, prefetches included; empty where it has none."""

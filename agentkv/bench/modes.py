@@ -1,12 +1,17 @@
 """What is compared: each mode is one configuration, and two modes differ in nothing else."""
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from attrs import asdict, evolve, field, frozen, validators
 
+from agentkv.config import EngineKV
 from agentkv.errors import NotSupported, SetupError
 
-__all__ = ("MODES", "ModeConfig", "find_modes")
+__all__ = ("MODES", "SWITCHES", "ModeConfig", "find_modes")
+
+# What can be switched off in every mode that has it, to see what it is worth.
+SWITCHES = ("follow", "leases", "admission")
 
 
 @frozen(kw_only=True)
@@ -15,8 +20,9 @@ class ModeConfig:
 
     ``reuse``: cached KV is read at all. ``follow``: a follower prefills ahead while tools run, in steps of at
     most ``prefetch_step`` tokens. ``cap``: how many agents may be under way at once, a semaphore in the
-    client; ``"best"`` is found by trial. ``leases``, ``admission``: the engine keeps what is alive, and starts
-    only what fits. Raises ``NotSupported`` for the last two, which engines cannot do yet.
+    client; ``"best"`` is found by trial. ``leases``: the engine keeps what is alive, within ``kv_pool_ratio``
+    of its pool, resumes first; ``admission``: it starts only what fits. Without both it is left as it is.
+    Raises ``NotSupported`` for admission without leases: a run has no standing with such an engine.
     """
 
     reuse: bool = True
@@ -25,15 +31,20 @@ class ModeConfig:
     cap: int | Literal["best"] | None = None
     leases: bool = False
     admission: bool = False
+    kv_pool_ratio: float = 0.85
 
     def __attrs_post_init__(self) -> None:
-        for name in ("leases", "admission"):
-            if getattr(self, name):
-                raise NotSupported(f"ModeConfig.{name}=True: no engine can do that yet; leave it out")
+        if self.admission and not self.leases:
+            raise NotSupported("ModeConfig.admission=True with leases=False is not supported; switch both off")
+        if not 0 < self.kv_pool_ratio <= 1:
+            raise SetupError(f"kv_pool_ratio={self.kv_pool_ratio:g} must be above 0 and at most 1")
 
-    def engine_options(self) -> dict[str, Any]:
-        """What the engine must be started with for this mode; modes with equal options share one engine."""
-        return {}
+    def engine_kv(self) -> EngineKV | None:
+        """How the engine must manage its KV for this mode; modes for which that is equal share one engine."""
+        if not self.leases:
+            return None
+        # Not strict: an engine that cannot be managed runs without, and the result says so.
+        return EngineKV(kv_pool_ratio=self.kv_pool_ratio, admission="auto" if self.admission else "none")
 
     def to_json(self) -> dict[str, Any]:
         """The configuration as plain values."""
@@ -46,26 +57,31 @@ MODES: dict[str, ModeConfig] = {
     "stock": ModeConfig(),
     "stock+exact": ModeConfig(),
     "stock+cap": ModeConfig(cap="best"),
-    "bidirectional": ModeConfig(follow=True),
+    "bidirectional": ModeConfig(follow=True, leases=True, admission=True),
 }
 
 
-def find_modes(names: str, *, cap: int | None = None, follower: bool = True) -> dict[str, ModeConfig]:
+def find_modes(
+    names: str, *, cap: int | None = None, without: Iterable[str] = (), kv_pool_ratio: float = 0.85
+) -> dict[str, ModeConfig]:
     """The modes of a comma-separated list, in its order.
 
-    ``cap`` replaces the trials of ``stock+cap``; ``follower=False`` turns following off wherever it is on.
-    Raises ``SetupError`` for an unknown name, a name given twice, or a cap below 1.
+    ``cap`` replaces the trials of ``stock+cap``; ``without`` names ``SWITCHES`` to turn off wherever they are
+    on; without leases there is no admission.
+    Raises ``SetupError`` for an unknown name, a name given twice, or a number out of bounds.
     """
     if cap is not None and cap < 1:
         raise SetupError(f"cap={cap} must be at least 1")
+    off = dict.fromkeys(without, False)
+    if not off.get("leases", True):
+        # Without leases a run has no standing that admission could go by.
+        off["admission"] = False
     found: dict[str, ModeConfig] = {}
     for name in (part.strip() for part in names.split(",")):
         if name not in MODES:
             raise SetupError(f"there is no mode {name!r}; there are {', '.join(MODES)}")
         if name in found:
             raise SetupError(f"mode {name!r} is listed twice")
-        config = MODES[name]
-        if config.cap == "best" and cap is not None:
-            config = evolve(config, cap=cap)
-        found[name] = config if follower else evolve(config, follow=False)
+        config = evolve(MODES[name], kv_pool_ratio=kv_pool_ratio, **off)
+        found[name] = evolve(config, cap=cap) if config.cap == "best" and cap is not None else config
     return found

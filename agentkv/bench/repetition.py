@@ -1,6 +1,7 @@
 """Run all agents of the workload once in one mode."""
 
 from collections.abc import Callable
+from typing import Any
 
 import anyio
 
@@ -26,18 +27,25 @@ async def run_repetition(
     """
     stage = Stage(engine, mode, salt, blocks=shape.blocks(engine.info.block_size), ended=ended)
     sampler = _Sampler(engine)
-    before = await engine.stats()
+    before = await _counters(engine)
     began = engine.clock.now()
     try:
         async with anyio.create_task_group() as around:
             around.start_soon(sampler.run)
+            around.start_soon(stage.heartbeat.run)
             async with anyio.create_task_group() as agents:
                 for plan in shape.plans:
                     agents.start_soon(BenchAgent(stage, plan).run)
             around.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         raise _first(group) from group
-    return Repetition.of(stage, engine.clock.now() - began, before, await engine.stats(), sampler.samples)
+    return Repetition.of(stage, engine.clock.now() - began, before, await _counters(engine), sampler.samples)
+
+
+async def _counters(engine: Engine) -> dict[str, Any]:
+    """The engine's counters, with those of its KV policy under ``policy`` where it has one."""
+    managed = engine.info.capabilities.get("leases") == "on"
+    return {**await engine.stats(), "policy": await engine.kv("stats", {}) if managed else {}}
 
 
 class _Sampler:
@@ -51,9 +59,8 @@ class _Sampler:
         clock = self._engine.clock
         began = clock.now()
         while True:
-            used = (await self._engine.stats()).get("pool_used")
-            if used is None:
-                return
+            stats = await self._engine.stats()
+            used = stats["pool_used"] if "pool_used" in stats else 1 - stats["free_blocks"] / stats["pool_blocks"]
             self.samples.append((clock.now() - began, used))
             await clock.sleep(SAMPLE_SECONDS)
 

@@ -27,17 +27,16 @@ def merge(values: Sequence[Any]) -> Any:
     """The median, leaf by leaf, of equally built values; None where one of them has none. ``n`` is summed."""
     first = values[0]
     if isinstance(first, Mapping):
-        return {
-            key: _sum(each[key] for each in values) if key == "n" else merge([each[key] for each in values])
-            for key in first
-        }
+        # Counters appear with their first event, so that repetitions need not have the same.
+        keys = list(dict.fromkeys(key for each in values for key in each))
+        return {key: _sum(values) if key == "n" else merge([each.get(key, 0) for each in values]) for key in keys}
     if any(value is None for value in values):
         return None
     return median(values)
 
 
-def _sum(counts: Any) -> int:
-    return sum(counts)
+def _sum(values: Sequence[Any]) -> int:
+    return sum(value["n"] for value in values)
 
 
 def _spread(values: Sequence[Any]) -> list[float] | None:
@@ -52,6 +51,7 @@ def mode_json(config: Mapping[str, Any], repetitions: Sequence[Repetition]) -> d
     each = [_figures(repetition) for repetition in repetitions]
     return {
         "config": dict(config),
+        "in_force": dict(repetitions[0].in_force),
         "repetitions": len(each),
         **merge(each),
         "spread": {name: _spread([_at(one, path) for one in each]) for name, path in RATIOS.items()},

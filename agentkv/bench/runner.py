@@ -76,8 +76,8 @@ class _Run:
 
     async def run(self) -> dict[str, Any]:
         bench = self._bench
-        first = next(iter(bench.modes.values()))
-        engine = await self._host.get(first.engine_options())
+        # The floor is what an engine gives that is left as it is, whatever the modes.
+        engine = await self._host.get(None)
         info = engine.info
         self._progress(f"floor: {bench.floor_samples} resumes on the idle engine")
         floor = await measure_floor(engine, bench.shape, bench.floor_samples)
@@ -109,7 +109,7 @@ class _Run:
         return found
 
     async def _once(self, title: str, mode: ModeConfig) -> Repetition:
-        engine = await self._host.get(mode.engine_options())
+        engine = await self._host.get(mode.engine_kv())
         self._salts += 1
         ticker = _Ticker(title, self._bench.shape.chains, self._progress)
         found = await run_repetition(engine, self._bench.shape, mode, f"bench/{self._salts}", ticker.ended)

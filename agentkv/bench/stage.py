@@ -9,7 +9,10 @@ from agentkv.bench.modes import ModeConfig
 from agentkv.bench.turn import Turn
 from agentkv.config import KVConfig
 from agentkv.engines import Engine
+from agentkv.follow import ToolTimes
 from agentkv.report import Ledger, Residency
+from agentkv.runtime.events import Prefetched, Queued
+from agentkv.runtime.heartbeat import Heartbeat
 
 __all__ = ("Stage",)
 
@@ -31,6 +34,8 @@ class Stage:
         self.ledgers: list[Ledger] = []
         self.task_s: list[float] = []
         self.prefetches = 0
+        self.tool_times = ToolTimes()
+        self.heartbeat = Heartbeat(engine, salt, self.kv.anchor_ttl)
         self._slots = None if mode.cap is None else anyio.Semaphore(mode.cap)
         self._ended = ended
 
@@ -44,9 +49,10 @@ class Stage:
         self.ledgers.append(ledger)
         return ledger
 
-    def prefetched(self, _: object) -> None:
-        """Count a prefetch that ended."""
-        self.prefetches += 1
+    def happened(self, event: Prefetched | Queued) -> None:
+        """Count prefetches that ended; waiting for admission is in the turn's time already."""
+        if isinstance(event, Prefetched):
+            self.prefetches += 1
 
     def done(self, seconds: float) -> None:
         """Note that an agent ended, ``seconds`` after it arrived."""

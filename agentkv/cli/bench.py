@@ -13,6 +13,7 @@ from agentkv.errors import SetupError
 
 __all__ = ("add_options", "command")
 
+SWITCHED = {"follow": "follower", "leases": "leases", "admission": "admission"}
 DEFAULT_MODES = "stock,stock+cap,bidirectional"
 
 
@@ -36,7 +37,9 @@ def _engine_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine-option", metavar="NAME=JSON", action="append", default=[], help="may be repeated")
     parser.add_argument("--modes", metavar="LIST", default=DEFAULT_MODES, help=f"of {', '.join(MODES)}")
     parser.add_argument("--cap", metavar="N", type=int, help="stock+cap's limit; left out, it is found by trials")
-    parser.add_argument("--no-follower", action="store_true", help="bidirectional without its follower")
+    for switch, name in SWITCHED.items():
+        parser.add_argument(f"--no-{name}", dest="without", action="append_const", const=switch, default=[])
+    parser.add_argument("--kv-pool-ratio", metavar="R", type=float, default=0.85, help="that leases may hold")
     parser.add_argument("--pool", metavar="SHARE", type=float, help="KV pool as a share of the working set")
     parser.add_argument("--block-size", metavar="N", type=int, default=32, help="tokens in a KV block")
     parser.add_argument("--repeat", metavar="N", type=int, default=1)
@@ -74,7 +77,7 @@ def _bench(options: argparse.Namespace) -> SeedBench:
     return SeedBench(
         engine=options.engine,
         shape=_shape(options),
-        modes=find_modes(options.modes, cap=options.cap, follower=not options.no_follower),
+        modes=find_modes(options.modes, cap=options.cap, without=options.without, kv_pool_ratio=options.kv_pool_ratio),
         pool=options.pool,
         block=options.block_size,
         repeat=options.repeat,

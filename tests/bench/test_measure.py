@@ -1,0 +1,67 @@
+"""Percentiles, and how repetitions become one figure."""
+
+from statistics import quantiles
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentkv.bench.measure import figures, percentile
+from agentkv.bench.results import merge, ratios
+from agentkv.bench.turn import Turn
+
+numbers = st.lists(st.floats(0, 1e6), min_size=2, max_size=60)
+
+
+def test_percentiles_by_hand() -> None:
+    assert [percentile([4, 1, 3, 2], p) for p in (0, 50, 100)] == [1, 2.5, 4]
+    assert percentile(list(range(101)), 95) == 95
+    assert percentile([1, 2], 95) == pytest.approx(1.95)
+    assert percentile([7], 99) == 7
+
+
+@given(numbers)
+def test_percentiles_are_those_of_the_standard_library(values: list[float]) -> None:
+    cuts = quantiles(values, n=100, method="inclusive")
+    for percent in (50, 95, 99):
+        assert percentile(values, percent) == pytest.approx(cuts[percent - 1], rel=1e-9, abs=1e-6)
+
+
+def test_figures_scale_and_count() -> None:
+    assert figures([0.1, 0.3], scale=1e3) == {"p50": 200.0, "p95": 290.0, "p99": 298.0, "n": 2}
+    assert figures([]) == {"p50": None, "p95": None, "p99": None, "n": 0}
+
+
+def test_merging_takes_medians_and_adds_up_counts() -> None:
+    runs = [{"a": {"p50": value, "n": 2}, "b": None if value == 9 else 1} for value in (1, 9, 3)]
+    assert merge(runs) == {"a": {"p50": 3, "n": 6}, "b": None}
+
+
+def test_a_ratio_over_nothing_is_none() -> None:
+    figure = {"p50": 0, "p95": None}
+    mode = {"ttft_ms": figure, "ttft_after_tool_ms": figure, "task_s": figure, "makespan_s": 4, "computed_total": 1}
+    found = ratios({"stock": mode, "other": {**mode, "makespan_s": 3}}, None)
+    assert found["other/stock"]["makespan"] == 0.75
+    assert found["other/stock"]["ttft_p50"] is None
+    assert found["other/stock"]["ttft_p95"] is None
+    assert found["other/floor"] == {"ttft_after_tool_p50": None}
+
+
+def test_the_parts_of_a_turn_add_up_to_its_ttft() -> None:
+    turn = Turn(
+        chain=0,
+        number=1,
+        ready_at=10.0,
+        held_s=2.0,
+        sent_at=12.5,
+        first_at=15.0,
+        done_at=18.0,
+        prompt=100,
+        cached=64,
+        generated=4,
+        queue_s=1.0,
+        prefill_s=1.25,
+    )
+    assert turn.ttft_s == 5.0
+    assert (turn.client_s, turn.delivery_s, turn.inter_token_s) == (0.5, 0.25, 1.0)
+    assert turn.held_s + turn.client_s + 1.0 + 1.25 + turn.delivery_s == turn.ttft_s
