@@ -163,7 +163,7 @@ class Prefetched:
 
 @frozen(kw_only=True)
 class Queued:
-    """The run waits to be admitted, ``position`` in line from 0; not journalled.
+    """The run waits to be admitted, ``position`` in line from 1; not journalled.
 
     ``estimate``: seconds until it is admitted, None if the engine cannot tell.
     """
