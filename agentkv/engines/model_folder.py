@@ -48,19 +48,20 @@ class ModelFolder:
         return (self.config.get("text_config") or self.config).get(key)
 
 
-def find_model(model: str, revision: str | None = None) -> ModelFolder:
+def find_model(model: str, revision: str | None = None, *, tokenizer: bool = True) -> ModelFolder:
     """The folder of ``model``: a path, or a name ``owner/name`` on the Hugging Face hub (fetched or cached).
 
-    Raises ``EngineStartError`` when it is missing, or is not a model with a ``tokenizer.json``.
+    Raises ``EngineStartError`` when it is missing, or is not a model with, unless ``tokenizer`` is False, a
+    ``tokenizer.json``.
     """
     folder = Path(model).expanduser()
     if folder.is_dir():
-        return _read(str(folder.resolve()), folder.resolve())
+        return _read(str(folder.resolve()), folder.resolve(), tokenizer)
     if folder.exists():
         raise EngineStartError(f"model {model!r} is a file: name the folder that holds config.json and the weights")
     if model.count("/") != 1 or model.startswith((".", "/", "~")):
         raise EngineStartError(f"model {model!r}: no such folder; name one, or a hub model as 'owner/name'")
-    return _read(model, _fetch(model, revision))
+    return _read(model, _fetch(model, revision), tokenizer)
 
 
 def _fetch(model: str, revision: str | None) -> Path:
@@ -78,8 +79,8 @@ def _fetch(model: str, revision: str | None) -> Path:
         ) from error
 
 
-def _read(name: str, path: Path) -> ModelFolder:
-    for needed in ("config.json", "tokenizer.json"):
+def _read(name: str, path: Path, tokenizer: bool) -> ModelFolder:
+    for needed in ("config.json", "tokenizer.json") if tokenizer else ("config.json",):
         if not (path / needed).is_file():
             raise EngineStartError(f"model {name!r}: {path} has no {needed}, so it is no model folder that can be used")
     try:

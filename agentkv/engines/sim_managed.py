@@ -125,13 +125,13 @@ class ManagedScheduler(Scheduler):
         """Decide the next step, see ``Scheduler.schedule``; prefetches come last and share ``prefetch_step`` tokens."""
         self.policy.settle(self._now())
         self.release_admitted()
-        self.requests.in_step.clear()
-        self._share_out()
-        step = super().schedule()
-        # A prefetch that found no room stood before others: without it they may start.
-        while self._end_doomed() and not step.rows:
+        while True:
+            self.requests.in_step.clear()
+            self._share_out()
             step = super().schedule()
-        return step
+            # A prefetch that found no room stood before others: without it they may start.
+            if not self._end_doomed() or step.rows:
+                return step
 
     def _share_out(self) -> None:
         prefetches = self.requests.prefetches
@@ -154,20 +154,15 @@ class ManagedScheduler(Scheduler):
         in_progress = name in self.running and request.in_prefill
         return self._shares.cold(tokens) if in_progress and not self.requests.is_resume(name) else tokens
 
-    def _fits(self, request: SimRequest, hits: list[Block], tokens: int) -> bool:
-        self._displace_speculative(request, tokens)
-        fits = super()._fits(request, hits, tokens)
+    def _fits(self, request: SimRequest, hits: list[Block]) -> bool:
+        fits = super()._fits(request, hits)
         if not fits and self.requests.is_prefetch(request.request_id):
             self.requests.doomed[request.request_id] = "no room that a prefetch may take"
         return fits
 
-    def _make_room(self, step: Step, request: SimRequest, tokens: int) -> bool:
-        self._displace_speculative(request, tokens)
-        return super()._make_room(step, request, tokens)
-
-    def _displace_speculative(self, request: SimRequest, tokens: int) -> None:
-        need = -(-tokens // self._block_size) + 1
-        self.policy.displace_speculative(need, self.pool.worthless, request.request_id, self._now())
+    def _take(self, request: SimRequest, count: int) -> None:
+        self.policy.displace_speculative(count, request.request_id, self._now(), worthless=self.pool.worthless)
+        super()._take(request, count)
 
     def _give_way(self, request: SimRequest, missing: int, hits: Sequence[Block]) -> bool:
         name = request.request_id

@@ -127,8 +127,11 @@ class Scheduler:
             self._preempt(step, youngest)
             if youngest is request:
                 return False
-        request.blocks.extend(self.pool.take(missing))
+        self._take(request, missing)
         return True
+
+    def _take(self, request: SimRequest, count: int) -> None:
+        request.blocks.extend(self.pool.take(count))
 
     def _preempt(self, step: Step, request: SimRequest) -> None:
         request.give_up_blocks(self.pool)
@@ -142,15 +145,15 @@ class Scheduler:
             request = next(iter(self.waiting.values()))
             hits = request.find_cached(self.pool, self._block_size)
             tokens = self._share(request, min(request.length - len(hits) * self._block_size, budget))
-            if tokens == 0 or not self._fits(request, hits, tokens):
+            if tokens == 0 or not self._fits(request, hits):
                 break
             self._start(request, hits)
-            request.blocks.extend(self.pool.take(-(-tokens // self._block_size)))
+            self._take(request, -(-tokens // self._block_size))
             self._put(step, request, tokens)
             budget -= tokens
 
-    def _fits(self, request: SimRequest, hits: list[Block], tokens: int) -> bool:
-        """Whether the whole request finds room beside its ``hits``; ``tokens`` are for this step."""
+    def _fits(self, request: SimRequest, hits: list[Block]) -> bool:
+        """Whether the whole request finds room beside its ``hits``."""
         while (missing := self._missing(request, hits)) > 0:
             if not self._give_way(request, missing, hits):
                 return False

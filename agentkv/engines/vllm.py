@@ -99,9 +99,7 @@ class VLLMEngine:
                     yield Delta(token_ids=ids, at=self._clock.now())
                     continue
                 usage = _usage(len(request.token_ids), output, generated)
-                yield Delta(
-                    token_ids=ids, at=self._clock.now(), finish=finish, usage=usage, grant=grant_of(output)
-                )
+                yield Delta(token_ids=ids, at=self._clock.now(), finish=finish, usage=usage, grant=grant_of(output))
 
     async def prefill(self, request: PrefillRequest) -> Receipt:
         """Compute the KV of ``request.token_ids``; see ``Engine.prefill``.

@@ -126,7 +126,12 @@ class _Start:
     def _start(self) -> StartedLLM:
         if importlib.util.find_spec("vllm") is None:
             raise EngineStartError(f"vLLM is not installed: {INSTALL}")
-        model = find_model(self.model or str(demo_model_path(self.report)), self.options.get("revision"))
+        model = find_model(
+            self.model or str(demo_model_path(self.report)),
+            self.options.get("revision"),
+            # token ids in and out need no tokenizer; an agent does, and is told when its runtime opens
+            tokenizer=not self.options.get("skip_tokenizer_init"),
+        )
         tokenizer = self.options.get("tokenizer")
         reads = model if tokenizer is None else find_model(tokenizer, self.options.get("tokenizer_revision"))
         version, device = _load()
