@@ -11,7 +11,7 @@ from typing import Any
 
 from agentkv.kv.admission import Admission, Ticket
 from agentkv.kv.directive import Directive
-from agentkv.kv.keeper import HOPELESS_SECONDS, Grant, LeaseKeeper
+from agentkv.kv.keeper import HOPELESS_SECONDS, NO_BLOCKS, Grant, LeaseKeeper
 from agentkv.kv.lease import BlockHolder, LeaseTable
 from agentkv.kv.prefetch import PrefetchLimit
 from agentkv.kv.record import Recorder, RecordKind
@@ -113,13 +113,22 @@ class KVPolicy:
 
     # Room
 
-    def displace_speculative(self, need: int, worthless: Callable[[int], int], request: str, now: float) -> None:
+    def displace_speculative(
+        self,
+        need: int,
+        request: str,
+        now: float,
+        *,
+        worthless: Callable[[int], int],
+        protect: frozenset[int] = NO_BLOCKS,
+    ) -> None:
         """Let speculative leases go for ``need`` blocks ahead of unleased cached ones, which a pool hands out first.
 
-        ``worthless(limit)`` counts the pool's free blocks that nobody asks for, up to ``limit``.
+        ``worthless(limit)`` counts the pool's free blocks that nobody asks for, up to ``limit``. ``protect`` are
+        the cached blocks that the request builds on.
         """
         if self.leases.classes["speculative"] and (short := need - worthless(need)) > 0:
-            self.leases.make_room(short, now, for_whom=request, only_speculative=True, partly=True)
+            self.leases.make_room(short, now, for_whom=request, protect=protect, only_speculative=True, partly=True)
 
     def make_room(
         self,

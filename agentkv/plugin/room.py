@@ -39,7 +39,7 @@ class RoomMaker:
         """VLLM's ``allocate_slots``, tried again after room was made."""
         kv = self._kv
         if kv.policy.leases.classes["speculative"]:
-            kv.guard(self._displace_speculative, request, num_new_tokens)
+            kv.guard(self._displace_speculative, request, num_new_tokens, args, kwargs)
         blocks = self._stock(request, num_new_tokens, *args, **kwargs)
         attempt = 0
         while blocks is None and kv.holds and attempt < ATTEMPTS:
@@ -49,10 +49,17 @@ class RoomMaker:
             attempt += 1
         return blocks
 
-    def _displace_speculative(self, request: Any, num_new_tokens: int) -> None:
-        need = -(-num_new_tokens // self._scheduler.block_size) + 1
-        kv = self._kv
-        kv.policy.displace_speculative(need, kv.holder.worthless, request.request_id, kv.now())
+    def _displace_speculative(self, request: Any, new: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        kv, hits = self._kv, _hits(args, kwargs)
+        # What does not fit as it is asks for room, and gets it or not, as a whole.
+        if self._deficit(request, new, kwargs, hits) <= 0:
+            kv.policy.displace_speculative(
+                self._need(request, new, kwargs, hits),
+                request.request_id,
+                kv.now(),
+                worthless=kv.holder.worthless,
+                protect=frozenset(block.block_id for block in hits),
+            )
 
     def _make_room(self, request: Any, new: int, args: tuple[Any, ...], kwargs: dict[str, Any], attempt: int) -> bool:
         kv, name, hits = self._kv, request.request_id, _hits(args, kwargs)
@@ -79,15 +86,19 @@ class RoomMaker:
                 break
         return int(self._pool.get_num_free_blocks() - before)
 
-    def _deficit(self, request: Any, new: int, kwargs: dict[str, Any], hits: list[Any]) -> int:
-        """Blocks that vLLM finds missing, by its own rules for one group of full attention."""
+    def _need(self, request: Any, new: int, kwargs: dict[str, Any], hits: list[Any], whole: bool = False) -> int:
+        """Blocks to be taken for ``new`` tokens, or for the ``whole`` request, by vLLM's rules for one group."""
         size, longest = self._scheduler.block_size, self._scheduler.max_model_len
         computed = kwargs.get("num_new_computed_tokens", 0) + kwargs.get("num_external_computed_tokens", 0)
         tokens = request.num_computed_tokens + computed + new + kwargs.get("num_lookahead_tokens", 0)
-        if kwargs.get("full_sequence_must_fit"):
+        if whole:
             tokens = max(tokens, request.num_tokens)
         have = self._manager.get_blocks(request.request_id).blocks
-        need = -(-min(tokens, longest) // size) - len(have[0] if have else ()) - len(hits)
+        return int(-(-min(tokens, longest) // size) - len(have[0] if have else ()) - len(hits))
+
+    def _deficit(self, request: Any, new: int, kwargs: dict[str, Any], hits: list[Any]) -> int:
+        """Blocks that vLLM finds missing, by its own rules for one group of full attention."""
+        need = self._need(request, new, kwargs, hits, whole=bool(kwargs.get("full_sequence_must_fit")))
         # Hits that nobody refers to are free blocks until the request takes them.
         need += sum(block.ref_cnt == 0 for block in hits) + kwargs.get("reserved_blocks", 0)
         if kwargs.get("has_scheduled_reqs", True) and request.status in _WAITING:
