@@ -16,8 +16,9 @@ from agentkv.kv.room import Cut, plan_cuts
 __all__ = ("Grant", "LeaseKeeper")
 
 UNKNOWN_LEASE = "lease: no such token"
-#: After leases could not suffice, as much is not asked of them again for so long, unless told otherwise.
+#: After leases could not suffice, as much is not asked of them again for so long, unless a request ends.
 HOPELESS_SECONDS = 0.05
+NOT_HOPELESS = (0, float("-inf"))
 NO_BLOCKS: frozenset[int] = frozenset()
 
 
@@ -64,7 +65,7 @@ class LeaseKeeper:
         self._mode = mode
         self._serial = 0
         self._retry_seconds = retry_seconds
-        self._hopeless = (0, float("-inf"))
+        self._hopeless = NOT_HOPELESS
 
     def grant(
         self, directive: Directive, blocks: Sequence[int], digests: Sequence[bytes], now: float, request: str = ""
@@ -179,6 +180,10 @@ class LeaseKeeper:
         )
         enough = gained >= deficit or (partly and gained > 0)
         return self._apply(cuts, now, "room", for_whom) if enough else 0
+
+    def references_changed(self) -> None:
+        """Take note that a request ended: what only leases refer to has grown."""
+        self._hopeless = NOT_HOPELESS
 
     def _may_suffice(self, deficit: int, protect: frozenset[int], now: float) -> bool:
         """Whether planning is worth it: a request that waits asks again in every step, over all blocks held."""

@@ -97,6 +97,7 @@ class KVPolicy:
 
     def abort(self, directive: Directive, request: str, now: float) -> None:
         """Count a request out that takes no lease."""
+        self.leases.references_changed()
         if directive.kind == "prefill":
             self.prefetches.end(directive.run, request)
         elif directive.ticket:

@@ -180,3 +180,15 @@ def test_the_prefetch_limit_holds_per_run_and_comes_free_again(make_bench: Make)
     policy.abort(ahead, "p2", 0.0)
     assert policy.start(ahead, "p3", 0.0) is None
     assert policy.prefetches.of_run("r") == 2
+
+
+def test_leases_that_could_not_make_room_are_asked_again_when_a_request_ends(make_bench: Make) -> None:
+    bench = make_bench(size=40)
+    grant = bench.run(10, ttl=60.0)
+    blocks = bench.policy.leases.table.get(grant.token).blocks
+    bench.pool.touch(blocks)  # a request builds on the chain: its lease's end would free nothing
+    assert bench.policy.leases.make_room(8, 0.0) == 0
+    bench.pool.finish(blocks)
+    assert bench.policy.leases.make_room(8, 0.01) == 0, "not looked at in every step"
+    bench.policy.abort(Directive(run="r"), "q", 0.01)
+    assert bench.policy.leases.make_room(8, 0.01) == 8
