@@ -47,12 +47,13 @@ class PoolHolder:
         """Free blocks at the front of the queue that nobody asks for (uncached or dead), counted up to ``limit``."""
         count = 0
         block = self._pool.free_block_queue.fake_free_list_head.next_free_block
-        while count < limit and block.next_free_block is not None and self._is_worthless(block):
+        while count < limit and block.next_free_block is not None and self.is_worthless(block):
             count += 1
             block = block.next_free_block
         return count
 
-    def _is_worthless(self, block: Any) -> bool:
+    def is_worthless(self, block: Any) -> bool:
+        """Whether nobody asks for what a free block holds."""
         if block.block_hash is None:
             return True
         if self._dead.get(block.block_id) is block.block_hash:

@@ -136,7 +136,9 @@ class KVManager:
             if given:
                 self.requests.in_step.add(name)
             return given
-        cold = request.is_prefill_chunk and not self.requests.is_resume(name)
+        # A preempted request keeps the flag; it starts anew and is not in progress.
+        in_progress = request.is_prefill_chunk and request.num_computed_tokens > 0
+        cold = in_progress and not self.requests.is_resume(name)
         return self.shares.cold(num_new_tokens) if cold else num_new_tokens
 
     def answer_dropped(self, request: Any, reason: str) -> None:

@@ -38,23 +38,24 @@ class RoomMaker:
     def allocate(self, request: Any, num_new_tokens: int, *args: Any, **kwargs: Any) -> Any:
         """VLLM's ``allocate_slots``, tried again after room was made."""
         kv = self._kv
-        if kv.policy.leases.classes["speculative"]:
-            kv.guard(self._displace_speculative, request, num_new_tokens, args, kwargs)
-        blocks = self._stock(request, num_new_tokens, *args, **kwargs)
-        attempt = 0
-        while blocks is None and kv.holds and attempt < ATTEMPTS:
+        for attempt in range(ATTEMPTS + 1):
+            if kv.policy.leases.classes["speculative"]:
+                kv.guard(self._displace_speculative, request, num_new_tokens, args, kwargs)
+            blocks = self._stock(request, num_new_tokens, *args, **kwargs)
+            if blocks is not None or not kv.holds or attempt == ATTEMPTS:
+                return blocks
             if not kv.guard(self._make_room, request, num_new_tokens, args, kwargs, attempt):
                 return None
-            blocks = self._stock(request, num_new_tokens, *args, **kwargs)
-            attempt += 1
-        return blocks
+        return None
 
     def _displace_speculative(self, request: Any, new: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         kv, hits = self._kv, _hits(args, kwargs)
         # What does not fit as it is asks for room, and gets it or not, as a whole.
         if self._deficit(request, new, kwargs, hits) <= 0:
+            # Worthless hits leave the queue of free blocks without being handed out.
+            kept = sum(block.ref_cnt == 0 and kv.holder.is_worthless(block) for block in hits)
             kv.policy.displace_speculative(
-                self._need(request, new, kwargs, hits),
+                self._need(request, new, kwargs, hits) + kept,
                 request.request_id,
                 kv.now(),
                 worthless=kv.holder.worthless,
@@ -63,7 +64,7 @@ class RoomMaker:
 
     def _make_room(self, request: Any, new: int, args: tuple[Any, ...], kwargs: dict[str, Any], attempt: int) -> bool:
         kv, name, hits = self._kv, request.request_id, _hits(args, kwargs)
-        deficit = max(1 << attempt, self._deficit(request, new, kwargs, hits)) if attempt == 0 else 1 << attempt
+        deficit = max(1 << attempt, self._deficit(request, new, kwargs, hits))
         prefetch = kv.requests.is_prefetch(name)
         freed = kv.policy.make_room(
             deficit,

@@ -1,16 +1,24 @@
-"""The simulated scheduler and vLLM's own, fed the same requests: same steps, same blocks, same queue of free ones."""
+"""The simulated scheduler and vLLM's own, fed the same requests: same steps, same blocks, same queue of free ones.
+
+And both with KV managed: the simulated one against the plugin in vLLM, which then also keep the same leases.
+"""
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import asdict
 
 from agentkv.engines.sim_cache import BlockPool
+from agentkv.engines.sim_managed import ManagedScheduler, PoolHolder
 from agentkv.engines.sim_request import SimRequest
 from agentkv.engines.sim_scheduler import Scheduler, Step
+from agentkv.kv import Directive, KVPolicy, PolicySettings, perform
 
 pytestmark = pytest.mark.vllm
 
@@ -60,8 +68,14 @@ class Pair:
         name = f"r{len(self.outputs)}"
         self.outputs[name] = output
         self.history = [*self.history, prompt + output][-8:]
-        self.real.add_request(_vllm_request(name, prompt, len(output), salt, reuse, self.hash_blocks))
-        self.ours.add(SimRequest(name, prompt, output, "length", block_size=BLOCK, salt=salt, reuse=reuse))
+        told = self.directive()
+        self.real.add_request(_vllm_request(name, prompt, len(output), salt, reuse, self.hash_blocks, told))
+        self.ours.add(
+            SimRequest(name, prompt, output, "length", block_size=BLOCK, salt=salt, reuse=reuse, directive=told)
+        )
+
+    def directive(self) -> Directive | None:
+        return None
 
     def abort_one(self) -> None:
         from vllm.v1.request import RequestStatus
@@ -71,8 +85,11 @@ class Pair:
             self.real.finish_requests(name, RequestStatus.FINISHED_ABORTED)
             assert self.ours.abort(name)
 
+    def plan(self) -> tuple[Any, Step]:
+        return self.real.schedule(), self.ours.schedule()
+
     def schedule(self) -> tuple[Any, Step]:
-        real, ours = self.real.schedule(), self.ours.schedule()
+        real, ours = self.plan()
         assert list(real.num_scheduled_tokens.items()) == [(r.request_id, tokens) for r, tokens in ours.rows]
         return real, ours
 
@@ -89,7 +106,7 @@ class Pair:
         assert advanced == {request.request_id for request in self.ours.complete(ours)}
         # vLLM keeps block 0 for itself, so its ids are ours plus one.
         free = self.real.kv_cache_manager.block_pool.free_block_queue.get_all_free_blocks()
-        assert [block.block_id - 1 for block in free] == list(self.ours.pool._free)
+        assert [block.block_id - 1 for block in free] == _free_order(self.ours.pool)
         self.ours.check_integrity()
 
     def _sample(self, name: str) -> list[int]:
@@ -119,6 +136,129 @@ def test_steps_and_free_blocks_are_those_of_vllm(config_folder: Path) -> None:
     assert min(preemptions, evictions, hits) > 10, "the runs never came to what is to be compared"
 
 
+class ManagedPair(Pair):
+    """The plugin in vLLM and the managed simulator. Tokens of leases and tickets differ; what they do must not."""
+
+    def __init__(self, config_folder: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
+        from agentkv.plugin.manager import KVManager
+
+        super().__init__(config_folder, rng)
+        pool, limits = self.ours.pool, (self.ours._max_num_batched_tokens, self.ours._max_num_seqs)
+        settings = PolicySettings(
+            kv_pool_ratio=rng.choice([0.5, 0.85, 1.0]),
+            prefetch_step=rng.choice([8, 32]),
+            max_overtakes=rng.choice([1, 64]),
+        )
+        self.time = 100.0
+        monkeypatch.setattr(KVManager, "now", lambda _: self.time)
+        monkeypatch.setattr("agentkv.plugin.manager.SETTLE_SECONDS", 0.0)
+        self.real = _vllm_scheduler(config_folder, pool.size, *limits, self.max_model_len, settings)
+        tokens, others = ((f"token{number}" for number in count()) for _ in range(2))
+        policy = KVPolicy(
+            settings,
+            holder=PoolHolder(pool),
+            pool_blocks=pool.size,
+            block_size=BLOCK,
+            engine_id="engine",
+            mint=lambda: next(tokens),
+            retry_seconds=0.0,
+        )
+        batched, seqs = limits
+        self.ours: ManagedScheduler = ManagedScheduler(
+            pool, policy, lambda: self.time, block_size=BLOCK, max_num_batched_tokens=batched, max_num_seqs=seqs
+        )
+        real = self.real.kv.policy
+        real._mint = real.leases._mint = lambda: next(others)
+        real.leases._retry_seconds = 0.0
+        self.policies = (real, policy)
+        self.tickets: list[str] = []
+
+    def directive(self) -> Directive | None:
+        rng = self.rng
+        if rng.random() < 0.2:
+            return None
+        kind = rng.choice(["generate", "generate", "prefill"])
+        leases = [lease.token for lease in self.policies[1].leases.table]
+        return Directive(
+            kind=kind,
+            run=f"run{rng.randint(0, 3)}",
+            lease_class=rng.choice(["anchor", "chain", "branch", "speculative"]),
+            resume=rng.random() < 0.4,
+            expected_reuse=rng.choice([None, 1.0, 5.0]),
+            ttl=rng.choice([0.0, 3.0, 30.0]),
+            lease=rng.choice([None, *leases]),
+            ticket=rng.choice([None, *self.tickets[-3:]]),
+        )
+
+    def operate(self) -> None:
+        rng, tokens = self.rng, [lease.token for lease in self.policies[1].leases.table]
+        operation, payload = rng.choice(
+            [
+                ("admit", {"run": "r", "blocks": rng.randint(1, self.ours.pool.size), "ttl": rng.choice([3.0, 30.0])}),
+                ("leave", {"tickets": [rng.choice(self.tickets)] if self.tickets else []}),
+                ("release", {"tokens": [rng.choice(tokens)] if tokens else []}),
+                ("update", {"ticket": rng.choice(self.tickets or [""]), "blocks": rng.randint(1, self.ours.pool.size)}),
+            ]
+        )
+        answers = [perform(policy, operation, payload, self.time) for policy in self.policies]
+        assert answers[0] == answers[1]
+        if "ticket" in answers[0]:
+            self.tickets.append(answers[0]["ticket"])
+        self.real.release_admitted()
+        self.ours.release_admitted()
+
+    def schedule(self) -> tuple[Any, Step]:
+        self.time += self.rng.random()
+        for policy in self.policies:
+            policy.settle(self.time)  # the plugin does not while it has neither leases nor directives
+        if self.rng.random() < 0.4:
+            self.operate()
+        return super().schedule()
+
+    def plan(self) -> tuple[Any, Step]:
+        real = self.real.schedule()
+        # The plugin ends hopeless prefetches before the next step, the simulator at once and tries again.
+        while not real.num_scheduled_tokens and self.real.kv.requests.doomed:
+            real = self.real.schedule()
+        return real, self.ours.schedule()
+
+    def complete(self, real: Any, ours: Step) -> None:
+        super().complete(real, ours)
+        seen = [
+            [(lease.token, lease.run, len(lease.blocks)) for lease in policy.leases.table] for policy in self.policies
+        ]
+        assert seen[0] == seen[1]
+        counts = [
+            policy.records.counts - Counter(policy.records.counts["prefetch.drop"] * ["prefetch.drop"])
+            for policy in self.policies
+        ]
+        assert counts[0] == counts[1]
+
+
+def test_with_kv_managed_too(config_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds: Counter[str] = Counter()
+    for seed in range(60):
+        rng = random.Random(seed)
+        pair = ManagedPair(config_folder, rng, monkeypatch)
+        for _ in range(rng.randint(30, 150)):
+            for _ in range(rng.choice([0, 0, 1, 2])):
+                pair.add()
+            if rng.random() < 0.1:
+                pair.abort_one()
+            pair.complete(*pair.schedule())
+        kinds.update(pair.policies[1].records.counts)
+    assert (
+        min(kinds[kind] for kind in ("lease.evict:chain", "prefetch.drop", "admission.queue", "lease.expire:chain"))
+        > 10
+    )
+
+
+def _free_order(pool: BlockPool) -> list[int]:
+    """Free blocks in the order in which they are taken: empty ones, dead ones, the others."""
+    empty = [block.id for block in pool._free.values() if block.key is None]
+    return [*empty, *pool._dead, *list(pool._free)[len(empty) :]]
+
+
 def _block_hasher() -> Callable[[Any], Any]:
     from vllm.utils.hashing import sha256
     from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -129,7 +269,13 @@ def _block_hasher() -> Callable[[Any], Any]:
 
 
 def _vllm_request(
-    name: str, prompt: list[int], output: int, salt: str | None, reuse: bool, hash_blocks: Callable[[Any], Any]
+    name: str,
+    prompt: list[int],
+    output: int,
+    salt: str | None,
+    reuse: bool,
+    hash_blocks: Callable[[Any], Any],
+    directive: Directive | None = None,
 ) -> Any:
     from vllm.sampling_params import SamplingParams
     from vllm.v1.request import Request
@@ -137,7 +283,11 @@ def _vllm_request(
     request = Request(
         request_id=name,
         prompt_token_ids=prompt,
-        sampling_params=SamplingParams(max_tokens=output, ignore_eos=True),
+        sampling_params=SamplingParams(
+            max_tokens=output,
+            ignore_eos=True,
+            extra_args=None if directive is None else {"agentkv": directive.to_wire()},
+        ),
         pooling_params=None,
         cache_salt=salt,
         block_hasher=hash_blocks,
@@ -146,7 +296,9 @@ def _vllm_request(
     return request
 
 
-def _vllm_scheduler(config_folder: Path, blocks: int, budget: int, seqs: int, max_model_len: int) -> Any:
+def _vllm_scheduler(
+    config_folder: Path, blocks: int, budget: int, seqs: int, max_model_len: int, settings: PolicySettings | None = None
+) -> Any:
     import torch
     from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
     from vllm.v1.core.sched.scheduler import Scheduler as VLLMScheduler
@@ -169,7 +321,10 @@ def _vllm_scheduler(config_folder: Path, blocks: int, budget: int, seqs: int, ma
         ),
         cache_config=cache,
         device_config=DeviceConfig(device="cpu"),
+        additional_config={} if settings is None else {"agentkv": asdict(settings)},
     )
+    if settings is not None:
+        from agentkv.plugin.scheduler import SyncAgentScheduler as VLLMScheduler
     spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=2, head_size=32, dtype=torch.float32)
     return VLLMScheduler(
         vllm_config=config,
