@@ -77,4 +77,4 @@ def _simulated(
     from agentkv.engines.sim import SimEngine
 
     arguments = {**options, "preset": preset} if preset else dict(options)
-    return SimEngine(script, **arguments, **({} if kv is None else {"kv": kv}))
+    return SimEngine(script, **arguments, kv=kv)
