@@ -57,7 +57,7 @@ class KVConfig:
 class EngineKV:
     """An operator's KV policy, one per engine.
 
-    ``kv_pool_ratio``: share of the pool's blocks that leases may hold, and that admitted runs may plan to hold.
+    ``kv_pool_ratio``: share of the pool's blocks that leases may hold; admitted runs may plan the whole pool.
     ``prefix_cache_mode``: ``"hybrid"`` keeps leased KV in the one eviction order, ``"independent"`` takes no
     leases. ``admission``: ``"auto"`` starts only runs whose working set fits, ``"none"`` starts everything.
     ``strict``: raise at start where the engine cannot be managed, instead of running without leases.

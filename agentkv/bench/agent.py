@@ -50,7 +50,8 @@ class BenchAgent:
             if self._stage.mode.follow:
                 group.start_soon(self._follower.run)
             self._stage.heartbeat.join(self._tenure)
-            await self._tenure.admit(-(-self._plan.end_tokens // self._block))
+            shared = self._plan.shape.shared_tokens // self._block
+            await self._tenure.admit(-(-self._plan.end_tokens // self._block), f"{self._stage.salt}/anchor", shared)
             await self._work(arrived)
             group.cancel_scope.cancel()
             self._stage.heartbeat.part(self._tenure)

@@ -77,7 +77,8 @@ class _Run:
     async def run(self) -> dict[str, Any]:
         bench = self._bench
         # The floor is what an engine gives that is left as it is, whatever the modes.
-        engine = await self._host.get(None)
+        first = next(iter(bench.modes.values()))
+        engine = await self._host.get(None if bench.floor_samples else first.engine_kv())
         info = engine.info
         self._progress(f"floor: {bench.floor_samples} resumes on the idle engine")
         floor = await measure_floor(engine, bench.shape, bench.floor_samples)

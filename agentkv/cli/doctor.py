@@ -17,9 +17,10 @@ __all__ = ("command",)
 SCHEMA = "agentkv.doctor/1"
 
 _REMEDIES = {
-    "prefix_caching": "start with enable_prefix_caching=True",
-    "structured_outputs": "install xgrammar, or serve with a structured-outputs backend",
-    "leases": "in vLLM's own scheduler only least recent use decides what is evicted",
+    "prefix_caching": "start with the engine option enable_prefix_caching=True",
+    "leases": "akv.Runtime(..., engine_kv=akv.EngineKV())",
+    "order": "akv.Runtime(..., engine_kv=akv.EngineKV())",
+    "admission": "akv.Runtime(..., engine_kv=akv.EngineKV(admission='auto'))",
 }
 
 
@@ -66,9 +67,12 @@ def _lines(findings: dict[str, Any]) -> list[str]:
         + (f"{pool} in the pool, {pool * engine['block_size']} tokens" if pool is not None else "pool size not known"),
         f"         {engine['kv_bytes_per_token'] or 'an unknown number of'} bytes a token",
         "",
-        f"{'capability':<22}{'in force':<34}how to turn it on",
+        "capability            in force",
     ]
-    lines += [f"{c['capability']:<22}{c['in_force']:<34}{c['how']}".rstrip() for c in findings["capabilities"]]
+    for entry in findings["capabilities"]:
+        lines.append(f"{entry['capability']:<22}{entry['in_force']}")
+        if entry["how"]:
+            lines.append(f"{'':<22}turn it on: {entry['how']}")
     return [*lines, "", *_template_lines(findings["template"])]
 
 

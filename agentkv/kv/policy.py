@@ -58,8 +58,10 @@ class KVPolicy:
             mode=settings.prefix_cache_mode,
             retry_seconds=retry_seconds,
         )
+        # Working sets are what runs hold at their largest, which all do at no one moment: they may plan the whole
+        # pool, of which leases leave a part to requests in progress.
         self.admission = Admission(
-            budget, mode=settings.admission, max_queued=settings.max_queued, max_bypass=settings.max_bypass
+            pool_blocks, mode=settings.admission, max_queued=settings.max_queued, max_bypass=settings.max_bypass
         )
         self.prefetches = PrefetchLimit(settings.branch_prefetch_limit)
         self._mint = mint

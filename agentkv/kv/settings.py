@@ -16,7 +16,7 @@ __all__ = ("PolicySettings",)
 class PolicySettings:
     """Settings of ``KVPolicy`` and of what runs it.
 
-    ``kv_pool_ratio``: share of the pool's blocks that leases may hold, and that admitted runs may plan to hold.
+    ``kv_pool_ratio``: share of the pool's blocks that leases may hold; admitted runs may plan the whole pool.
     ``prefix_cache_mode``: ``"hybrid"`` keeps leased KV in the one eviction order; ``"independent"`` takes no
     leases, so everything lives by least recent use. ``admission``: ``"auto"`` or ``"none"`` (start everything).
     ``branch_prefetch_limit``: prefetches of one run that may be in the engine at once. ``prefetch_step``: tokens

@@ -70,6 +70,9 @@ class RunReport:
             )
         return "What was prefilled ahead was not used: it is counted as waste."
 
+    def __str__(self) -> str:
+        return self.text()
+
     def text(self) -> str:
         """The report for a terminal."""
         return "\n".join((*self._head(), *self._table(), *self._sums(), "timeline", *timeline_lines(self.spans)))

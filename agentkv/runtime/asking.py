@@ -23,6 +23,8 @@ def ask(program: Program, state: State, name: str, at: float, *, instruct: bool 
     node = program.nodes[name]
     if state.steps >= program.limits.steps:
         return fail(state, "LimitExceeded", f"node {name!r}: Limits.steps={program.limits.steps} reached", at)
+    if state.tokens >= program.limits.tokens:
+        return fail(state, "LimitExceeded", f"node {name!r}: Limits.tokens={program.limits.tokens} reached", at)
     if instruct and node.node.instruction:
         state = evolve(state, messages=(*state.messages, Message(role="user", content=node.node.instruction)))
     agent = node.agent.agent.name

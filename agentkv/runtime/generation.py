@@ -18,10 +18,6 @@ def finished(program: Program, state: State, event: GenerationFinished) -> Step:
     """Append what was generated, and follow the label, the calls or the answer in it."""
     node = program.nodes[event.node]
     state, turn = _append(program, state, node, event)
-    if state.tokens >= program.limits.tokens:
-        return fail(
-            state, "LimitExceeded", f"node {event.node!r}: Limits.tokens={program.limits.tokens} reached", event.at
-        )
     if problem := _unfit(node, turn):
         return _rejected(program, state, node, problem, event.at)
     state = evolve(state, rejected=0)

@@ -88,7 +88,9 @@ class Runtime:
             stack.push_async_callback(self._store.aclose)
             # A simulated engine named by its SPEC makes up what its model says; a script is given with an engine.
             script = AutoModel() if _is_simulated(self._spec) else None
-            engine = open_engine(self._spec, options=self._options, kv=self._engine_kv, script=script, progress=self._progress)
+            engine = open_engine(
+                self._spec, options=self._options, kv=self._engine_kv, script=script, progress=self._progress
+            )
             self.engine = engine if engine.started else await stack.enter_async_context(engine)
             self._format = await anyio.to_thread.run_sync(_load_format, self.engine.info.model_path)
             self._services = self._share(self.engine)
@@ -100,9 +102,11 @@ class Runtime:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    ) -> None:
         stack, self._stack = self._stack, None
-        return None if stack is None else await stack.__aexit__(kind, error, trace)
+        if stack is not None:
+            # What the body raised is the caller's own: passed to the stack's task group, it would come out wrapped.
+            await stack.__aexit__(None, None, None)
 
     def _share(self, engine: Engine) -> Services:
         return Services(

@@ -1,5 +1,6 @@
 """The effectful side of one run: carries out the reducer's commands with engine, tools and leases."""
 
+import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -137,7 +138,10 @@ class Shell:
             growth_per_round=command.max_tokens + RESULT_GUESSED,
             most=self._program.max_model_len,
         )
-        await self.tenure.admit(-(-max(expected, held) // block))
+        anchor = self._program.agents[command.agent].anchor
+        whole = len(anchor) // block
+        name = hashlib.blake2b(repr((anchor[: whole * block], self._order.salt)).encode(), digest_size=16).hexdigest()
+        await self.tenure.admit(-(-max(expected, held) // block), name, whole)
 
     async def _hold_anchor(self, agent: str) -> None:
         program, order = self._program.agents[agent], self._order

@@ -25,7 +25,8 @@ class Tenure:
 
     def __init__(self, engine: Engine, run_id: str, owner: str, publish: Callable[[Queued], None]) -> None:
         self._engine, self._run_id, self._owner, self._publish = engine, run_id, owner, publish
-        self.managed = engine.info.capabilities.get("leases") == "on"
+        capabilities = engine.info.capabilities
+        self.managed = "on" in (capabilities.get("leases"), capabilities.get("admission"))
         self.ticket: str | None = None
         self.declared = 0
         self.refused: list[str] = []
@@ -33,12 +34,22 @@ class Tenure:
         self._ahead: dict[str, Grant] = {}
         self._reuse_at: float | None = None
 
-    async def admit(self, blocks: int) -> None:
-        """Declare that the run will hold ``blocks`` at its largest, once. Raises ``AdmissionRefused``."""
+    async def admit(self, blocks: int, anchor: str = "", anchor_blocks: int = 0) -> None:
+        """Declare that the run will hold ``blocks`` at its largest, once. Raises ``AdmissionRefused``.
+
+        ``anchor_blocks`` of them are those of ``anchor``, which all runs that name it hold in common.
+        """
         if not self.managed or self.ticket is not None:
             return
         self.declared = blocks
-        payload = {"run": self._run_id, "blocks": blocks, "ttl": LEASE_TTL, "owner": self._owner}
+        payload = {
+            "run": self._run_id,
+            "blocks": blocks,
+            "ttl": LEASE_TTL,
+            "owner": self._owner,
+            "anchor": anchor,
+            "anchor_blocks": anchor_blocks,
+        }
         answer = await self._engine.kv("admit", payload)
         if (why := answer.get("refused") or answer.get("error")) is not None:
             raise AdmissionRefused(f"run {self._run_id!r} was not admitted: {why}")

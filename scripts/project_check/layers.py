@@ -22,7 +22,8 @@ ORDER = (
     ("report", "testing"),
     ("runtime",),
     ("bench",),
-    ("cli", "__main__"),
+    ("cli",),
+    ("__main__",),
 )
 RANK = {part: rank for rank, row in enumerate(ORDER) for part in row}
 FACADE = ""

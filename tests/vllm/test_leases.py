@@ -88,7 +88,7 @@ async def test_a_lease_ends_with_its_time_to_live(vllm_engine: VLLMEngine) -> No
     await ask(vllm_engine, tokens(CHAIN), lease(ttl=0.2))
     with anyio.fail_after(10):
         while (await vllm_engine.kv("stats", {}))["leases"]:
-            await anyio.sleep(0.05)
+            await anyio.lowlevel.checkpoint()
     await check_clean(vllm_engine)
 
 
@@ -118,8 +118,13 @@ async def test_tokens_and_handles_are_checked(vllm_engine: VLLMEngine) -> None:
         '{"v": 99, "run": "x"}',
         '{"v": 1, "run": 7}',
         '{"v": 1, "run": "x", "ttl": -1}',
-    ]
-    + ['{"v": 1, "run": "x", "ttl": 1e400}', "x" * 100_000, '{"v": 1, "run": "x", "class": "king"}', 7, [1], None],
+        '{"v": 1, "run": "x", "ttl": 1e400}',
+        "x" * 100_000,
+        '{"v": 1, "run": "x", "class": "king"}',
+        7,
+        [1],
+        None,
+    ],
 )
 async def test_a_directive_that_makes_no_sense_is_dropped_and_the_engine_lives(
     vllm_engine: VLLMEngine, wire: object
@@ -252,7 +257,7 @@ async def test_runs_with_leases_and_cancellations_leave_nothing(vllm_engine: VLL
     assert ends.count("run_finished") >= 4, ends
     with anyio.fail_after(10):
         while (await vllm_engine.kv("stats", {}))["leases"]:
-            await anyio.sleep(0.1)
+            await anyio.lowlevel.checkpoint()
     await check_clean(vllm_engine)
     assert (await vllm_engine.kv("stats", {}))["runs"] == 0
 
