@@ -6,7 +6,7 @@ from attrs import field, frozen, validators
 
 from agentkv.errors import NotSupported
 
-__all__ = ("EngineKV", "KVConfig", "Limits", "TransferMode")
+__all__ = ("MANAGED", "EngineKV", "KVConfig", "Limits", "TransferMode")
 
 TransferMode = Literal["auto", "off", "prefix", "bidirectional"]
 
@@ -79,3 +79,7 @@ def _refuse_unbuilt(config: object, **built: object) -> None:
     for name, value in built.items():
         if (given := getattr(config, name)) != value:
             raise NotSupported(f"{type(config).__name__}.{name}={given!r} is not built yet; only {value!r} is")
+
+
+#: How an engine that is named by its SPEC manages its KV unless it is told otherwise.
+MANAGED = EngineKV()

@@ -11,7 +11,7 @@ import anyio
 from attrs import evolve
 
 from agentkv.chain import ChatFormat
-from agentkv.config import EngineKV, KVConfig, Limits
+from agentkv.config import MANAGED, EngineKV, KVConfig, Limits
 from agentkv.engines import Engine, open_engine
 from agentkv.errors import EngineUnavailable, SetupError
 from agentkv.follow import ToolTimes, WorkingSets
@@ -54,7 +54,7 @@ class Runtime:
 
     ``engine`` is a SPEC (``vllm[:MODEL]``, ``sim[:PRESET]``) or an engine, which is left running if it was
     started already. ``options`` are the start options of one named by its SPEC, ``engine_kv`` is how it is to
-    manage its KV (None: as vLLM does by itself). ``store`` is ``"memory"``, ``"sqlite:PATH"`` or a store.
+    manage its KV (None: as vLLM does by itself; an engine that was made already takes none). ``store`` is ``"memory"``, ``"sqlite:PATH"`` or a store.
     ``cache_salt`` separates tenants that share an engine: KV is reused only under an equal salt. Used as an
     async context manager.
 
@@ -70,11 +70,12 @@ class Runtime:
         limits: Limits | None = None,
         cache_salt: str | None = None,
         options: Mapping[str, Any] | None = None,
-        engine_kv: EngineKV | None = None,
+        engine_kv: EngineKV | None = MANAGED,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         self._spec, self._options, self._progress = engine, dict(options or {}), progress
-        self._engine_kv = engine_kv
+        # An engine that was made by the caller manages its KV as it was told to when it was made.
+        self._engine_kv = None if engine_kv is MANAGED and not isinstance(engine, str) else engine_kv
         self._store = open_store(store)
         self._kv = kv or KVConfig()
         self._limits = limits or Limits()
