@@ -145,8 +145,9 @@ class _Start:
 
 def _load() -> tuple[str, str]:
     """Import vLLM; its version and the kind of device it runs on."""
-    # Read by vLLM when it is imported, here and in the processes it starts.
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", os.environ.get("AGENTKV_VLLM_LOG") or "WARNING")
+    # Read by vLLM when it is imported, here and in the processes it starts. Its warnings are about choices that
+    # were made here on purpose (eager mode, our scheduler) or about what a CPU machine cannot have.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", os.environ.get("AGENTKV_VLLM_LOG") or "ERROR")
     try:
         import vllm
         from vllm.platforms import current_platform

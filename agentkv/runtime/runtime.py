@@ -54,9 +54,9 @@ class Runtime:
 
     ``engine`` is a SPEC (``vllm[:MODEL]``, ``sim[:PRESET]``) or an engine, which is left running if it was
     started already. ``options`` are the start options of one named by its SPEC, ``engine_kv`` is how it is to
-    manage its KV (None: as vLLM does by itself; an engine that was made already takes none). ``store`` is ``"memory"``, ``"sqlite:PATH"`` or a store.
-    ``cache_salt`` separates tenants that share an engine: KV is reused only under an equal salt. Used as an
-    async context manager.
+    manage its KV (None: as vLLM does by itself); an engine that was made already takes neither. ``store`` is
+    ``"memory"``, ``"sqlite:PATH"`` or a store. ``cache_salt`` separates tenants that share an engine: KV is
+    reused only under an equal salt. Used as an async context manager.
 
     Raises ``SetupError`` and its kind when the engine or the store cannot be opened.
     """
