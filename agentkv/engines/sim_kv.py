@@ -54,6 +54,8 @@ def kv_stats(scheduler: Scheduler) -> dict[str, Any]:
         **scheduler.policy.stats(),
         "held_requests": len(requests.held),
         "live_requests": len(requests.directives),
+        "pool_blocks": scheduler.pool.size,
+        "free_blocks": scheduler.pool.free,
     }
 
 

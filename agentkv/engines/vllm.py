@@ -64,6 +64,9 @@ class VLLMEngine:
             await self._started.llm.get_supported_tasks()
             managed = await managed_capabilities(self._started.llm, self._kv)
             self._info = engine_info(self._started, uuid4().hex, managed)
+            if self._kv is not None and "leases" in managed and managed["leases"].startswith("off"):
+                # vLLM's own warnings are not shown: this one is about what the caller asked for.
+                (self._progress or _silent)(f"KV is not managed, leases {managed['leases']}")
         except BaseException:
             await self.aclose()
             raise

@@ -18,6 +18,9 @@ operation       payload                                                         
 ``stats``       {}                                                                counters
 ==============  ================================================================  =====================================
 
+An engine adds to ``stats`` its ``pool_blocks`` and ``free_blocks`` (those that nobody refers to, cached or not),
+``held_requests`` (waiting for admission) and ``live_requests`` (those with a directive).
+
 Every engine that manages KV has two more, which need the engine itself: ``info`` {} (engine_id, epoch, version,
 block_size, pool_blocks, kv_bytes_per_token, capabilities, settings) and ``reset`` {} (leases_dropped, epoch, done).
 """

@@ -18,6 +18,16 @@ class PoolHolder:
         self._blocks: list[Any] = pool.blocks
         self._dead: dict[int, Any] = {}
 
+    @property
+    def pool_blocks(self) -> int:
+        """Blocks that requests and leases can have; the null block is never anybody's."""
+        return int(self._pool.num_gpu_blocks) - 1
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks that nobody refers to, cached ones included. What vLLM frees behind a step in flight comes later."""
+        return int(self._pool.get_num_free_blocks())
+
     def hold(self, blocks: Sequence[int]) -> None:
         """Take one reference on each block."""
         self._pool.touch([self._blocks[block] for block in blocks])

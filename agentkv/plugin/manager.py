@@ -165,6 +165,8 @@ class KVManager:
         return {
             "held_requests": len(self.requests.held),
             "live_requests": len(self.directives),
+            "pool_blocks": self.holder.pool_blocks,
+            "free_blocks": self.holder.free_blocks,
             "errors": dict(self.errors),
         }
 

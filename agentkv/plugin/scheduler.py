@@ -66,7 +66,7 @@ class SyncAgentScheduler(Scheduler):
         policy = KVPolicy(
             settings,
             holder=holder,
-            pool_blocks=pool.num_gpu_blocks - 1,  # the null block is never anybody's
+            pool_blocks=holder.pool_blocks,
             block_size=self.block_size,
             engine_id=uuid4().hex,
             mint=lambda: token_urlsafe(18),

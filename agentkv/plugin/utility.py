@@ -63,14 +63,14 @@ def _info(scheduler: Any, kv: KVManager | None) -> dict[str, Any]:
     if kv is None:
         off = f"off: {getattr(scheduler, 'kv_off', '')}"
         return {"version": vllm.__version__, "capabilities": dict.fromkeys(("leases", "order", "admission"), off)}
-    policy, pool = kv.policy, scheduler.kv_cache_manager.block_pool
+    policy = kv.policy
     settings = policy.settings
     return {
         "version": vllm.__version__,
         "engine_id": policy.leases.engine_id,
         "epoch": policy.leases.epoch,
         "block_size": policy.leases.block_size,
-        "pool_blocks": pool.num_gpu_blocks - 1,
+        "pool_blocks": kv.holder.pool_blocks,
         "kv_bytes_per_token": policy.records.bytes_per_block // policy.leases.block_size,
         "settings": asdict(settings),
         "capabilities": {

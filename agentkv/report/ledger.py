@@ -72,7 +72,7 @@ class Totals:
     """Sums of a run, in tokens.
 
     ``prefetched`` were computed ahead, ``aborted`` is the most that prefetches cut off in flight may have
-    computed besides; ``wasted`` of both were not used.
+    computed besides; ``wasted`` of both were not used. ``upkeep`` were computed by requests that only take leases.
     """
 
     prompt: int
@@ -83,6 +83,7 @@ class Totals:
     prefetched_used: int
     aborted: int
     wasted: int
+    upkeep: int = 0
 
     @property
     def reduction_critical(self) -> float:
@@ -92,7 +93,8 @@ class Totals:
     @property
     def reduction_total(self) -> float:
         """1 − every computed token, prefetches and aborted work included, ÷ prompt tokens."""
-        return 1 - (self.computed + self.prefetched + self.aborted) / self.prompt if self.prompt else 0.0
+        spent = self.computed + self.prefetched + self.aborted + self.upkeep
+        return 1 - spent / self.prompt if self.prompt else 0.0
 
 
 @frozen(kw_only=True)
@@ -113,7 +115,7 @@ class Ledger:
         self._residency = residency
         self._salt = salt
         self._reuse = reuse
-        self._prefetched = self._used = self._aborted = 0
+        self._prefetched = self._used = self._aborted = self._upkeep = 0
 
     def predict(self, keys: Sequence[bytes], prompt: int) -> int:
         """Tokens of the prompt that the engine should find cached."""
@@ -194,6 +196,10 @@ class Ledger:
         self._residency.mark(self._salt, keys[hit:], "prefetch", self._run_id)
         self._prefetched += receipt.computed
 
+    def keeping(self, receipt: Receipt) -> None:
+        """Book a request that was sent for the lease it takes, not for what it computes."""
+        self._upkeep += receipt.computed
+
     def aborted(self, tokens: int) -> None:
         """Book a prefetch cut off in flight: at most ``tokens`` were computed for it."""
         self._aborted += tokens
@@ -211,4 +217,5 @@ class Ledger:
             prefetched_used=self._used,
             aborted=self._aborted,
             wasted=max(0, spent - self._used),
+            upkeep=self._upkeep,
         )

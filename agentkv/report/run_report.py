@@ -97,9 +97,10 @@ class RunReport:
     def _sums(self) -> list[str]:
         t = self.totals
         aborted = f", at most {t.aborted} in steps cut off" if t.aborted else ""
+        upkeep = f"; {t.upkeep} to keep leases" if t.upkeep else ""
         after_tools = f"of which after tools {sum(self.ttft_after_tool):.3f}s"
         lines = [
-            f"  prefilled ahead {t.prefetched}{aborted}; used {t.prefetched_used}; waste {t.wasted}",
+            f"  prefilled ahead {t.prefetched}{aborted}; used {t.prefetched_used}; waste {t.wasted}{upkeep}",
             f"  prefill token reduction: critical path {t.reduction_critical:.1%}, total {t.reduction_total:.1%}",
             f"  {self.saving()}",
             f"time  tools {covered(self.spans, 'tool'):.3f}s  decode {covered(self.spans, 'decode'):.3f}s",

@@ -1,11 +1,12 @@
 """One task that keeps alive what the living runs of a runtime hold, and the anchors of their agents."""
 
+from collections.abc import Callable
 from typing import Any
 
 import anyio
 from attrs import define
 
-from agentkv.engines.base import Engine, PrefillRequest
+from agentkv.engines.base import Engine, PrefillRequest, Receipt
 from agentkv.errors import EngineError
 from agentkv.kv import Directive
 from agentkv.runtime.program import AgentProgram
@@ -71,8 +72,13 @@ class Heartbeat:
         if renewals:
             await self._engine.kv("renew", {"leases": renewals})
 
-    async def hold_anchor(self, agent: AgentProgram, salt: str | None, run_id: str) -> AnchorKey | None:
-        """Lease ``agent``'s anchor for a run that is admitted; None where nothing can be leased."""
+    async def hold_anchor(
+        self, agent: AgentProgram, salt: str | None, run_id: str, book: Callable[[Receipt], None]
+    ) -> AnchorKey | None:
+        """Lease ``agent``'s anchor for a run that is admitted; None where nothing can be leased.
+
+        ``book`` takes what the request for it cost.
+        """
         block = self._engine.info.block_size
         whole = len(agent.anchor) // block * block
         if not whole or self._engine.info.capabilities.get("leases") != "on":
@@ -81,14 +87,17 @@ class Heartbeat:
         anchor = self._anchors.setdefault(key, _Anchor())
         anchor.users += 1
         if anchor.users == 1:
-            anchor.token = await self._lease(key, run_id)
+            # One token more than the whole blocks, or the last of them would be computed again.
+            anchor.token = await self._lease(key, agent.anchor[: whole + 1], run_id, book)
         return key
 
-    async def _lease(self, key: AnchorKey, run_id: str) -> str | None:
+    async def _lease(
+        self, key: AnchorKey, ids: tuple[int, ...], run_id: str, book: Callable[[Receipt], None]
+    ) -> str | None:
         directive = Directive(kind="prefill", run=run_id, owner=self._owner, lease_class="anchor", ttl=self._anchor_ttl)
         request = PrefillRequest(
             request_id=f"{run_id}/anchor/{key[0]}",
-            token_ids=list(key[1]),
+            token_ids=list(ids),
             cache_salt=key[2],
             tag=f"{run_id}/anchor",
             directive=directive,
@@ -98,6 +107,7 @@ class Heartbeat:
         except EngineError:
             # A prefetch that finds no room is given up; the anchor then lives by least recent use.
             return None
+        book(receipt)
         return None if receipt.grant is None else receipt.grant.token
 
     def let_go(self, key: AnchorKey) -> None:

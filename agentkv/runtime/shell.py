@@ -145,7 +145,9 @@ class Shell:
 
     async def _hold_anchor(self, agent: str) -> None:
         program, order = self._program.agents[agent], self._order
-        self._anchors[agent] = await self._services.heartbeat.hold_anchor(program, order.salt, order.run_id)
+        self._anchors[agent] = await self._services.heartbeat.hold_anchor(
+            program, order.salt, order.run_id, self.ledger.keeping
+        )
 
     async def close(self) -> None:
         """Give back what the run holds in the engine, and remember how large it grew."""
