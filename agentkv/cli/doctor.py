@@ -9,7 +9,7 @@ import anyio
 from attrs import asdict
 
 from agentkv.chain import ChatFormat
-from agentkv.engines import EngineInfo
+from agentkv.engines import Engine, EngineInfo
 from agentkv.runtime import Runtime
 
 __all__ = ("command",)
@@ -34,12 +34,13 @@ def command(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _examine(spec: str) -> dict[str, Any]:
+async def _examine(spec: str | Engine) -> dict[str, Any]:
     async with Runtime(spec, progress=lambda line: print(line, file=sys.stderr, flush=True)) as runtime:
-        return _findings(runtime.engine.info, runtime.format)
+        counters = await runtime.engine.kv("stats", {})
+        return _findings(runtime.engine.info, runtime.format, counters)
 
 
-def _findings(info: EngineInfo, chat: ChatFormat) -> dict[str, Any]:
+def _findings(info: EngineInfo, chat: ChatFormat, counters: dict[str, Any]) -> dict[str, Any]:
     capabilities = [
         {"capability": name, "in_force": state, "how": "" if state.startswith("on") else _REMEDIES.get(name, "")}
         for name, state in info.capabilities.items()
@@ -49,6 +50,10 @@ def _findings(info: EngineInfo, chat: ChatFormat) -> dict[str, Any]:
         "schema": SCHEMA,
         "engine": {**asdict(info), "capabilities": dict(info.capabilities)},
         "capabilities": capabilities,
+        "records": {
+            name: {"times": times, "blocks": counters["record_blocks"].get(name, 0)}
+            for name, times in sorted(counters.get("records", {}).items())
+        },
         "template": {
             "dialect": chat.dialect.name,
             "boundaries": {name: asdict(entry) for name, entry in verdict.boundaries.items()},
@@ -73,7 +78,12 @@ def _lines(findings: dict[str, Any]) -> list[str]:
         lines.append(f"{entry['capability']:<22}{entry['in_force']}")
         if entry["how"]:
             lines.append(f"{'':<22}turn it on: {entry['how']}")
-    return [*lines, "", *_template_lines(findings["template"])]
+    return [*lines, "", *_record_lines(findings["records"]), "", *_template_lines(findings["template"])]
+
+
+def _record_lines(records: dict[str, dict[str, int]]) -> list[str]:
+    lines = [f"  {name:<24}{entry['times']:>8} times, {entry['blocks']} blocks" for name, entry in records.items()]
+    return ["what happened to KV since the engine's start, by kind and class of lease", *(lines or ["  nothing yet"])]
 
 
 def _template_lines(template: dict[str, Any]) -> list[str]:

@@ -6,11 +6,13 @@ import sys
 from typing import Any
 
 import anyio
+from attrs import asdict
 
 from agentkv.cli.load import Target, load
 from agentkv.config import KVConfig
 from agentkv.engines import Engine
 from agentkv.errors import SetupError
+from agentkv.report import Incident, incident_lines, incidents
 from agentkv.runtime import Result, Runtime
 from agentkv.testing import sim
 from agentkv.tools import dump
@@ -24,16 +26,17 @@ def command(options: argparse.Namespace) -> int:
     prompt = options.prompt if options.prompt is not None else target.get("prompt")
     if not isinstance(prompt, str):
         raise SetupError(f"give a prompt: agentkv run {options.target} PROMPT (the file has no prompt of its own)")
-    result = anyio.run(_run, target, prompt, options)
-    _show(result, options.json)
+    result, found = anyio.run(_run, target, prompt, options)
+    _show(result, found, options.json)
     return 0
 
 
-async def _run(target: Target, prompt: str, options: argparse.Namespace) -> Result[Any]:
+async def _run(target: Target, prompt: str, options: argparse.Namespace) -> tuple[Result[Any], tuple[Incident, ...]]:
     kv = KVConfig(kv_transfer_mode=options.kv_transfer_mode)
     engine = _engine(target, options.engine)
     async with Runtime(engine, store=options.store, kv=kv, progress=_progress) as runtime:
-        return await runtime.run(target.value, prompt, deps=target.get("deps"))
+        result = await runtime.run(target.value, prompt, deps=target.get("deps"))
+        return result, incidents(await runtime.kv_records())
 
 
 def _engine(target: Target, spec: str) -> str | Engine:
@@ -49,14 +52,14 @@ def _progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _show(result: Result[Any], as_json: bool) -> None:
+def _show(result: Result[Any], found: tuple[Incident, ...], as_json: bool) -> None:
     if as_json:
-        report = result.kv.to_json()
+        report = {**result.kv.to_json(), "kv_incidents": [asdict(each) for each in found]}
         print(json.dumps({"schema": report.pop("schema"), "output": _plain(result.output), **report}, indent=2))
         return
     print(result.output)
     print()
-    print(result.kv.text())
+    print("\n".join((result.kv.text(), *incident_lines(found))))
 
 
 def _plain(output: Any) -> Any:

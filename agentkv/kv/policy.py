@@ -236,7 +236,11 @@ class KVPolicy:
         return self.leases.reset(now)
 
     def stats(self) -> dict[str, Any]:
-        """Counters as a JSON object; ``records`` counts events by kind, with the lease class where there is one."""
+        """Counters as a JSON object.
+
+        ``records`` counts events by kind, with the lease class where there is one, ``record_blocks`` their blocks;
+        ``last_record`` is the cursor behind which ``events`` has only what is still to come.
+        """
         table = self.leases.table
         return {
             "leases": len(table),
@@ -248,6 +252,7 @@ class KVPolicy:
             "runs_waiting": len(self.admission.line()),
             "prefetches": len(self.prefetches),
             "epoch": self.leases.epoch,
+            "last_record": self.records.last,
             "records": dict(self.records.counts),
             "record_blocks": dict(self.records.blocks),
         }

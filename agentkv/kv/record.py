@@ -1,6 +1,7 @@
 """What happened to KV, as structured records in a bounded ring that clients read behind a cursor."""
 
 from collections import Counter, deque
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from attrs import asdict, frozen
@@ -58,6 +59,12 @@ class Record:
         """The record as a JSON object."""
         return asdict(self)
 
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> "Record":
+        """The record that ``as_wire`` made a JSON object of."""
+        handle = wire["handle"]
+        return cls(**{**wire, "handle": None if handle is None else KVHandle(**handle)})
+
 
 class Recorder:
     """Keeps the last ``capacity`` records and counts all of them by kind and lease class."""
@@ -78,6 +85,11 @@ class Recorder:
         key = f"{kind}:{record.lease_class}" if record.lease_class else kind
         self.counts[key] += 1
         self.blocks[key] += blocks
+
+    @property
+    def last(self) -> int:
+        """Number of the latest record, 0 before the first: the cursor behind which only new ones come."""
+        return self._next - 1
 
     def events(self, after: int = 0, limit: int = 1000) -> tuple[list[Record], int, int]:
         """Records behind the cursor ``after``, oldest first; the new cursor; how many were lost to the ring."""

@@ -16,9 +16,11 @@ from agentkv.engines import Engine, open_engine
 from agentkv.errors import EngineUnavailable, SetupError
 from agentkv.follow import ToolTimes, WorkingSets
 from agentkv.graph import Agent, CompiledGraph, Graph, compile, standard_graph
+from agentkv.kv import Record
 from agentkv.report import Residency
 from agentkv.runtime.heartbeat import Heartbeat
 from agentkv.runtime.program import Program, make_program
+from agentkv.runtime.records import KVRecords
 from agentkv.runtime.result import Result
 from agentkv.runtime.run import Run
 from agentkv.runtime.shell import Order, Services
@@ -95,6 +97,8 @@ class Runtime:
             self.engine = engine if engine.started else await stack.enter_async_context(engine)
             self._format = await anyio.to_thread.run_sync(_load_format, self.engine.info.model_path)
             self._services = self._share(self.engine)
+            self._records = KVRecords(self.engine)
+            await self._records.begin()
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)
             tasks.start_soon(self._services.heartbeat.run, name="heartbeat")
@@ -125,6 +129,15 @@ class Runtime:
     def format(self) -> ChatFormat:
         """The model's tokenizer, chat template and call dialect."""
         return self._format
+
+    async def kv_records(self, run_id: str | None = None) -> list[Record]:
+        """What happened to KV in the engine since the runtime was opened, oldest first; none where it manages none.
+
+        With ``run_id``, what concerns the run: its KV, and KV of others that gave way to its requests. The engine
+        keeps its latest 4,096 records; ``Record.number`` shows what is missing. Raises ``EngineError``.
+        """
+        self._require_open()
+        return await self._records.read(run_id)
 
     @overload
     async def run(
@@ -164,8 +177,7 @@ class Runtime:
     def _run(
         self, target: Runnable[Any, Any], prompt: str, deps: Any, options: RunOptions, *, watched: bool
     ) -> Run[Any]:
-        if self._stack is None:
-            raise EngineUnavailable("the runtime is not open; use it as: async with akv.Runtime(...) as rt")
+        self._require_open()
         program = self._program(target, options.get("limits", self._limits))
         _check_deps(program.graph, deps)
         order = Order(
@@ -177,6 +189,10 @@ class Runtime:
         )
         services = evolve(self._services, kv=options.get("kv", self._kv))
         return Run(services, program, order, watched=watched)
+
+    def _require_open(self) -> None:
+        if self._stack is None:
+            raise EngineUnavailable("the runtime is not open; use it as: async with akv.Runtime(...) as rt")
 
     def _program(self, target: Runnable[Any, Any], limits: Limits) -> Program:
         graph = compiled(target)

@@ -4,10 +4,19 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 
+import agentkv as akv
 from agentkv.cli import main
+from agentkv.cli.doctor import _examine as examine
+from agentkv.cli.doctor import _lines as examined_lines
+from agentkv.cli.run import _show as show
+from agentkv.kv import PolicySettings
+from agentkv.report import Incident
+from agentkv.testing import sim
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HELLO = str(EXAMPLES / "hello_tool.py")
@@ -34,6 +43,25 @@ def test_run_as_json_begins_with_its_schema(capsys: pytest.CaptureFixture[str]) 
     assert next(iter(report.items())) == ("schema", "agentkv.run/1")
     assert report["output"] == "The capital of France is Paris."
     assert report["totals"]["reduction"].keys() == {"critical", "total"}
+
+
+def test_what_gave_way_stands_behind_the_ledger(capsys: pytest.CaptureFixture[str]) -> None:
+    _, plain, _ = run(capsys, "run", HELLO, "--engine", "sim")
+    assert "gave way" not in plain
+    _, as_json, _ = run(capsys, "run", HELLO, "--engine", "sim", "--json")
+    assert json.loads(as_json)["kv_incidents"] == []
+
+    async def ask() -> Any:
+        async with akv.Runtime("sim") as rt:
+            return await rt.run(akv.Agent("a", instructions="Say."), "Hi")
+
+    result = anyio.run(ask)
+    evicted = {"lease_class": "chain", "reason": "room", "for_whom": "b/1", "times": 2, "blocks": 3, "size": 6_000_000}
+    found = (Incident(kind="lease.evict", **evicted),)
+    show(result, found, as_json=False)
+    assert capsys.readouterr().out.endswith("\n  lease.evict chain  2 times, 3 blocks, 6.0 MB: room, for b/1\n")
+    show(result, found, as_json=True)
+    assert json.loads(capsys.readouterr().out)["kv_incidents"] == [{"kind": "lease.evict", **evicted}]
 
 
 def test_a_typed_output_is_plain_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,6 +96,18 @@ def test_doctor_prints_capabilities_and_the_template_probe(capsys: pytest.Captur
     assert "blocks of 32 tokens" in out
     assert "in force" in out
     assert "after a tool result   yes" in out
+
+
+async def test_doctor_counts_what_happened_by_kind_and_class() -> None:
+    async with sim(lambda request: [0, 1], kv=PolicySettings()) as engine:
+        assert "  nothing yet" in examined_lines(await examine(engine))
+        async with akv.Runtime(engine) as rt:
+            await rt.run(akv.Agent("a", instructions="Say. " * 40), "Hi")
+        findings = await examine(engine)
+    assert findings["records"]["lease.grant:chain"]["times"] == 1
+    blocks = findings["records"]["lease.grant:chain"]["blocks"]
+    assert blocks > 0
+    assert f"  lease.grant:chain              1 times, {blocks} blocks" in examined_lines(findings)
 
 
 def test_doctor_as_json(capsys: pytest.CaptureFixture[str]) -> None:

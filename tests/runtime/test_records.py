@@ -1,0 +1,108 @@
+"""What happened to KV, as a runtime tells it."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import anyio
+import pytest
+
+import agentkv as akv
+from agentkv.engines.base import GenerateRequest
+from agentkv.errors import EngineUnavailable
+from agentkv.kv import PolicySettings, Record
+from agentkv.runtime import records
+from agentkv.testing import call, say, sim
+
+Open = Callable[..., AbstractAsyncContextManager[akv.Runtime]]
+POOL = 60
+
+
+@akv.tool
+async def wait(ctx: akv.Context[None], seconds: float) -> str:
+    """Wait."""
+    await ctx.sleep(seconds)
+    return "done"
+
+
+waiter = akv.Agent("waiter", instructions="Wait, then say so. " * 60, tools=[wait], max_tokens=32)
+SCRIPT: list[Any] = [call("wait", seconds=20.0), say("ok")]
+MANAGED = {"kv": PolicySettings(kv_pool_ratio=1.0), "pool_blocks": POOL, "max_model_len": POOL * 32}
+
+
+async def stranger(rt: akv.Runtime) -> None:
+    """A prompt of nobody's that fills the pool while the run waits for its tool."""
+    await rt.engine.clock.sleep(10.0)
+    ids = list(range(100, 100 + (POOL - 1) * 32))
+    async for _ in rt.engine.generate(GenerateRequest(request_id="stranger", token_ids=ids, max_tokens=1)):
+        pass
+
+
+async def pressed(rt: akv.Runtime) -> str:
+    """A run whose lease gives way to a stranger; its id."""
+    ended: list[str] = []
+
+    async def run() -> None:
+        ended.append((await rt.run(waiter, "Go")).id)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        tasks.start_soon(stranger, rt)
+    return ended[0]
+
+
+def kinds(found: list[Record]) -> set[str]:
+    return {record.kind for record in found}
+
+
+async def test_records_name_what_gave_way_and_for_whom(runtime: Open) -> None:
+    async with runtime(SCRIPT, engine=MANAGED) as rt:
+        run_id = await pressed(rt)
+        found = await rt.kv_records(run_id)
+        assert {"lease.grant", "lease.evict", "admission.admit", "admission.leave"} <= kinds(found)
+        evicted = [record for record in found if record.kind == "lease.evict" and record.lease_class == "chain"]
+        assert evicted
+        assert {record.for_whom for record in evicted} == {"stranger"}
+        assert sum(record.blocks for record in evicted) > 0
+        assert evicted[0].handle is not None
+        assert [record.number for record in await rt.kv_records()] == list(range(1, found[-1].number + 1))
+
+
+async def test_records_of_a_run_are_its_own_and_those_of_its_requests(runtime: Open) -> None:
+    async with runtime(lambda request: [0, 1], engine=MANAGED) as rt:
+        first, second = [(await rt.run(waiter, f"Go {n}")).id for n in range(2)]
+        every, mine = await rt.kv_records(), await rt.kv_records(first)
+        others = [record for record in every if record not in mine]
+        assert {record.run for record in mine} == {first}
+        assert {record.run for record in others} == {second}
+        assert await rt.kv_records("nobody") == []
+
+
+async def test_all_pages_are_read(runtime: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "PAGE", 2)
+    async with runtime(lambda request: [0, 1], engine=MANAGED) as rt:
+        await rt.run(waiter, "Go")
+        found, last = await rt.kv_records(), (await rt.engine.stats())["last_record"]
+        assert [record.number for record in found] == list(range(1, last + 1))
+        assert last > 3
+
+
+async def test_a_runtime_tells_what_happened_since_it_was_opened() -> None:
+    async with sim(lambda request: [0, 1], **MANAGED) as engine:
+        async with akv.Runtime(engine) as rt:
+            await rt.run(waiter, "Go")
+        async with akv.Runtime(engine) as later:
+            assert await later.kv_records() == []
+            run = await later.run(waiter, "Go again")
+            assert {record.run for record in await later.kv_records()} == {run.id}
+
+
+async def test_an_engine_that_manages_no_kv_has_no_records(runtime: Open) -> None:
+    async with runtime(lambda request: [0, 1]) as rt:
+        await rt.run(waiter, "Go")
+        assert await rt.kv_records() == []
+
+
+async def test_a_runtime_that_is_not_open_says_so() -> None:
+    with pytest.raises(EngineUnavailable, match="not open"):
+        await akv.Runtime(sim()).kv_records()
