@@ -88,7 +88,7 @@ class Load:
             ticket = await self.admit(number)
             for turn, tool in enumerate([*tools, 0.0]):
                 asked = clock.now()
-                first, lease = await self.ask(f"{number}.{turn}", chain, lease, ticket, tool)
+                first, lease = await self.ask(number, turn, chain, lease, ticket, tool)
                 if turn:
                     self.figures.after_tool.append(first - asked)
                 await clock.sleep(tool)
@@ -107,18 +107,20 @@ class Load:
         return ticket
 
     async def ask(
-        self, name: str, chain: list[int], lease: str | None, ticket: str | None, tool: float
+        self, number: int, turn: int, chain: list[int], lease: str | None, ticket: str | None, tool: float
     ) -> tuple[float, str | None]:
         """Generate; when the first token came, and the chain's lease."""
         directive = Directive(
-            run=name.partition(".")[0],
+            run=f"{number}",
             ticket=ticket,
             lease=lease,
-            resume=lease is not None,
+            resume=turn > 0,
             ttl=600.0,
             expected_reuse=tool,
         )
-        request = GenerateRequest(request_id=name, token_ids=chain, max_tokens=self.shape.output, directive=directive)
+        request = GenerateRequest(
+            request_id=f"{number}.{turn}", token_ids=chain, max_tokens=self.shape.output, directive=directive
+        )
         async with aclosing(self.engine.generate(request)) as deltas:
             received = [delta async for delta in deltas]
         usage = received[-1].usage
@@ -139,6 +141,17 @@ async def test_half_the_pool_costs_admitted_agents_little_and_stock_nearly_all()
     # Every full block of a chain that is alive is a hit: as if the pool held all of them at once.
     assert (ours.cached, ours.prompt) == (roomy.cached, roomy.prompt)
     assert ours.makespan < 1.5 * roomy.makespan
+
+
+async def test_admission_is_what_helps_and_leases_do_their_part_beside_it() -> None:
+    shape = Shape(agents=50)
+    order = await Load(shape, 0.5, PolicySettings(prefix_cache_mode="independent", admission="none")).run()
+    admitted = await Load(shape, 0.5, PolicySettings(prefix_cache_mode="independent")).run()
+    ours = await Load(shape, 0.5, PolicySettings()).run()
+    assert admitted.ttft(50) < 0.1 * order.ttft(50)
+    assert ours.prompt == admitted.prompt
+    assert ours.cached > admitted.cached
+    assert ours.ttft(95) < admitted.ttft(95)
 
 
 async def test_leases_alone_do_not_help_where_what_is_alive_does_not_fit() -> None:
