@@ -138,6 +138,8 @@ def test_no_block_is_offered_as_a_hit_that_was_not_computed(make_core: Make, asy
     assert stats["records"].get("lease.evict:chain"), "there was pressure"
     assert (stats["held_requests"], stats["live_requests"], stats["prefetches"]) == (0, 0, 0)
     core.scheduler.reset_prefix_cache()
+    stats = core.call("stats")
+    assert stats["free_blocks"] == stats["pool_blocks"] == core.free
     assert core.free == core.scheduler.kv_cache_manager.block_pool.num_gpu_blocks - 1
     assert set(core.finished) <= set(core.outputs)
 

@@ -180,3 +180,14 @@ def test_without_directives_every_step_is_stock_vllms(make_core: Make, asynchron
         return [*seen, core.outputs, core.free]
 
     assert trace(stock=False) == trace(stock=True)
+
+
+def test_blocks_are_free_that_no_lease_holds(make_core: Make) -> None:
+    core = make_core()
+    pool = core.call("stats")["free_blocks"]
+    report = core.one(list(range(40)), run="r", ttl=60.0)
+    stats = core.call("stats")
+    assert (stats["pool_blocks"], stats["free_blocks"]) == (pool, pool - report["blocks"])
+    assert report["blocks"] > 0
+    core.call("release", tokens=[report["lease"]])
+    assert core.call("stats")["free_blocks"] == pool
