@@ -44,7 +44,7 @@ class KVConfig:
         default="auto", validator=validators.in_(("auto", "off", "prefix", "bidirectional"))
     )
     prefetch_step: int = field(default=256, validator=validators.ge(1))
-    anchor_ttl: float = field(default=60.0, validator=validators.gt(0))
+    anchor_ttl: float = field(default=60.0, validator=[validators.gt(0), validators.le(3600)])
     branch_prefetch_limit: int = field(default=8, validator=validators.ge(0))
     transfer_sync_level: Literal[0, 1, 2] = field(default=1, validator=validators.in_((0, 1, 2)))
     allow_shifted_splice: bool = field(default=False)

@@ -4,10 +4,11 @@ Set-up errors say that a declaration is wrong and are raised before anything run
 happened to a run. Each message names the node, tool or field at fault and the remedy.
 """
 
+from typing import Any
+
 __all__ = (
     "AdmissionRefused",
     "AgentKVError",
-    "CallTimeout",
     "DirectiveError",
     "EngineError",
     "EngineStartError",
@@ -74,9 +75,10 @@ class StoreError(AgentKVError):
 
 
 class RunError(AgentKVError):
-    """Base of errors that end a run. ``run_id`` names the run, where one exists."""
+    """Base of errors that end a run. ``run_id`` names the run, ``report`` is its ``RunReport``, where one exists."""
 
     run_id: str | None = None
+    report: Any = None
 
 
 class LimitExceeded(RunError):  # noqa: N818 - the field's usual name for it
@@ -129,7 +131,3 @@ class ToolRetry(AgentKVError):  # noqa: N818 - an instruction to the model, rais
 
 class ToolFailed(AgentKVError):  # noqa: N818 - an outcome told to the model, raised by tools
     """Raised by a tool to tell the model that the call failed; counts against no budget."""
-
-
-class CallTimeout(AgentKVError, TimeoutError):  # noqa: N818 - mirrors TimeoutError
-    """Raised inside the dispatcher when a tool outlives its ``timeout``; the model gets a result that says so."""

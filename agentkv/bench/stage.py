@@ -11,6 +11,7 @@ from agentkv.config import KVConfig
 from agentkv.engines import Engine
 from agentkv.follow import ToolTimes
 from agentkv.report import Ledger, Residency
+from agentkv.runtime.anchors import Anchors
 from agentkv.runtime.events import Prefetched, Queued
 from agentkv.runtime.heartbeat import Heartbeat
 
@@ -35,7 +36,7 @@ class Stage:
         self.task_s: list[float] = []
         self.prefetches = 0
         self.tool_times = ToolTimes()
-        self.heartbeat = Heartbeat(engine, salt, self.kv.anchor_ttl)
+        self.heartbeat = Heartbeat(engine, Anchors(engine))
         self._slots = None if mode.cap is None else anyio.Semaphore(mode.cap)
         self._ended = ended
 

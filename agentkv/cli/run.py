@@ -9,12 +9,11 @@ import anyio
 from attrs import asdict
 
 from agentkv.cli.load import Target, load
-from agentkv.config import KVConfig
-from agentkv.engines import Engine
+from agentkv.config import MANAGED, KVConfig
+from agentkv.engines import Engine, open_engine
 from agentkv.errors import SetupError
 from agentkv.report import Incident, incident_lines, incidents
 from agentkv.runtime import Result, Runtime
-from agentkv.testing import sim
 from agentkv.tools import dump
 
 __all__ = ("command",)
@@ -42,10 +41,9 @@ async def _run(target: Target, prompt: str, options: argparse.Namespace) -> tupl
 def _engine(target: Target, spec: str) -> str | Engine:
     """What the simulated model says is the file's own script, where it has one, else made up to fit."""
     script = target.get("script")
-    kind, _, preset = spec.partition(":")
-    if kind != "sim":
+    if script is None or spec.partition(":")[0] != "sim":
         return spec
-    return sim(script, preset=preset or "cpu")
+    return open_engine(spec, kv=MANAGED, script=script)
 
 
 def _progress(line: str) -> None:

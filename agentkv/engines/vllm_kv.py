@@ -4,9 +4,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import anyio
 from attrs import asdict
 
 from agentkv.engines.base import GenerateRequest, PrefillRequest
+from agentkv.errors import EngineError, EngineUnavailable
 from agentkv.kv import Grant, KVHandle, PolicySettings
 
 __all__ = ("call", "extra_args", "grant_of", "managed_arguments", "managed_capabilities")
@@ -14,6 +16,8 @@ __all__ = ("call", "extra_args", "grant_of", "managed_arguments", "managed_capab
 SCHEDULER = "agentkv.plugin.scheduler.AgentScheduler"
 # The plugin's own names for these; it is importable only where vLLM is.
 KEY = "agentkv"
+# A step of the engine comes between a call and its answer; the longest on a CPU take seconds.
+ANSWER_SECONDS = 30.0
 
 
 def managed_arguments(settings: PolicySettings) -> dict[str, Any]:
@@ -42,8 +46,22 @@ def grant_of(output: Any) -> Grant | None:
 
 
 async def call(llm: Any, operation: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Do one operation on leases and runs in the engine process."""
-    answer = await llm.engine_core.call_utility_async(KEY, operation, json.dumps(payload))
+    """Do one operation on leases and runs in the engine process.
+
+    Raises ``EngineError`` when no answer comes, ``EngineUnavailable`` when the process has died.
+    """
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    try:
+        # vLLM never answers a call that was under way when its engine died.
+        with anyio.fail_after(ANSWER_SECONDS):
+            answer = await llm.engine_core.call_utility_async(KEY, operation, json.dumps(payload))
+    except TimeoutError as error:
+        raise EngineError(f"KV operation {operation!r}: no answer in {ANSWER_SECONDS:g} s") from error
+    except EngineDeadError as error:
+        raise EngineUnavailable(f"KV operation {operation!r}: vLLM's engine process has died") from error
+    except Exception as error:
+        raise EngineError(f"KV operation {operation!r}: {type(error).__name__}: {error}") from error
     found: dict[str, Any] = json.loads(answer)
     return found
 

@@ -42,6 +42,7 @@ def ask(program: Program, state: State, name: str, at: float, *, instruct: bool 
         known=state.known.get(agent, len(node.agent.anchor)),
         diverged_at=chain.diverged_at,
         resume=resume,
+        held=sum(len(each.chain) for each in state.chains.values()),
         max_tokens=min(node.max_tokens, room, program.limits.tokens - state.tokens),
         constraint=program.format.dialect.constraint(node.shape, state.calls + 1),
         asked_at=at,

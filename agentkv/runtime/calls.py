@@ -27,10 +27,6 @@ def begin(program: Program, state: State, node: str, calls: tuple[ToolCall, ...]
     )
     known = tuple(i for i, slot in enumerate(slots) if slot.outcome is not None)
     state = evolve(state, phase="calling", node=node, slots=slots, arrived=known, calls=state.calls + len(calls))
-    for index in known:
-        state, failed = _count(program, state, index)
-        if failed:
-            return fail(state, "ModelOutputError", failed, at)
     return _go_on(program, state, at)
 
 
@@ -45,24 +41,24 @@ def finished(program: Program, state: State, event: CallFinished) -> Step:
     if state.slots[event.index].outcome is not None:
         return state, ()
     state = _with_slot(state, event.index, evolve(state.slots[event.index], outcome=outcome))
-    state, failed = _count(program, evolve(state, arrived=(*state.arrived, event.index)), event.index)
-    if failed:
-        return fail(state, "ModelOutputError", failed, event.at)
-    return _go_on(program, state, event.at)
+    return _go_on(program, evolve(state, arrived=(*state.arrived, event.index)), event.at)
 
 
-def _count(program: Program, state: State, index: int) -> tuple[State, str]:
-    """Count a result against its tool's retries; the second value says why the run must fail, if it must."""
-    slot = state.slots[index]
-    assert slot.outcome is not None
-    name = slot.call.name
+def _count(program: Program, state: State) -> tuple[State, str]:
+    """Count the step's results against their tools' retries; the second value says why the run must fail, if it must.
+
+    A tool whose calls all went wrong has failed once, however many they were.
+    """
     asking = program.nodes[state.asking]
-    failures = state.retries.get(name, 0) + 1 if slot.outcome.status in RETRIED else 0
-    allowed = asking.tools[name].retries if name in asking.tools else asking.agent.agent.retries
-    state = evolve(state, retries={**state.retries, name: failures})
-    if failures <= allowed:
-        return state, ""
-    return state, f"node {state.node!r}: tool {name!r} failed after {allowed} retries: {slot.outcome.text}"
+    retries, reason = dict(state.retries), ""
+    for name in dict.fromkeys(slot.call.name for slot in state.slots):
+        outcomes = [slot.outcome for slot in state.slots if slot.call.name == name and slot.outcome is not None]
+        wrong = all(outcome.status in RETRIED for outcome in outcomes)
+        retries[name] = retries.get(name, 0) + 1 if wrong else 0
+        allowed = asking.tools[name].retries if name in asking.tools else asking.agent.agent.retries
+        if retries[name] > allowed and not reason:
+            reason = f"node {state.node!r}: tool {name!r} failed after {allowed} retries: {outcomes[-1].text}"
+    return evolve(state, retries=retries), reason
 
 
 def _go_on(program: Program, state: State, at: float) -> Step:
@@ -103,8 +99,11 @@ def _startable(program: Program, state: State) -> tuple[CallTool, ...]:
 
 
 def _all_done(program: Program, state: State, at: float) -> Step:
+    state, failed = _count(program, state)
     results = tuple(message for message in result_messages(program, state) if message is not None)
     state = evolve(state, messages=(*state.messages, *results), slots=(), arrived=())
+    if failed:
+        return fail(state, "ModelOutputError", failed, at)
     target = program.graph.after(state.node)
     if target != END and program.graph.nodes[target].kind == "observe":
         target = program.graph.after(target)

@@ -52,7 +52,8 @@ class Dispatcher:
         except AgentKVError as error:
             self._report(error)
             return
-        self._times.add(tool.name, now() - started)
+        if outcome.status in ("ok", "timeout"):
+            self._times.add(tool.name, now() - started)
         self._report(
             CallFinished(
                 node=command.node,

@@ -212,9 +212,9 @@ def from_journal(entry: dict[str, Any]) -> Event:
     cls = _JOURNALLED.get(str(values.pop("type", None)))
     if cls is None:
         raise StoreError(f"the journal holds an entry of unknown type {entry.get('type')!r}")
-    if "call" in values:
-        values["call"] = ToolCall(**values["call"])
     try:
+        if "call" in values:
+            values["call"] = ToolCall(**values["call"])
         event: Event = cls(**values)
     except TypeError as error:
         raise StoreError(f"the journal's {cls.type!r} entry does not fit this version: {error}") from error

@@ -89,6 +89,7 @@ class Follower:
             return await self._prefill(tip, start, end)
         except EngineError:
             # Prefilling ahead is an offer: a run that can go on without it goes on.
+            self._ledger.aborted(end - start)
             return False
         except anyio.get_cancelled_exc_class():
             self._ledger.aborted(end - start)

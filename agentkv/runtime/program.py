@@ -5,7 +5,7 @@ from typing import Any
 
 from attrs import frozen
 
-from agentkv.chain import ChatFormat, LabelShape, ToolDefinition, TurnShape, check_label
+from agentkv.chain import ChatFormat, LabelShape, Segment, ToolDefinition, TurnShape, check_label
 from agentkv.config import Limits
 from agentkv.errors import PromptTooLong
 from agentkv.graph import Agent, CompiledGraph, Node
@@ -16,11 +16,12 @@ __all__ = ("AgentProgram", "NodeProgram", "Program", "make_program")
 
 @frozen(kw_only=True)
 class AgentProgram:
-    """One agent, made ready for a chat format. ``anchor`` starts every chain of the agent."""
+    """One agent, made ready for a chat format. ``anchor`` starts every chain of the agent, ``digest`` names it."""
 
     agent: Agent[Any, Any]
     definitions: tuple[ToolDefinition, ...]
     anchor: tuple[int, ...]
+    digest: str
 
 
 @frozen(kw_only=True)
@@ -71,7 +72,8 @@ def _agent_program(agent: Agent[Any, Any], format: ChatFormat, max_model_len: in
             f"agent {agent.name!r}: instructions and tool definitions are {len(anchor)} tokens, the model takes "
             f"{max_model_len}; shorten them or serve the model with a larger max_model_len"
         )
-    return AgentProgram(agent=agent, definitions=definitions, anchor=anchor)
+    digest = Segment(kind="anchor", label=agent.name, ids=anchor).digest
+    return AgentProgram(agent=agent, definitions=definitions, anchor=anchor, digest=digest)
 
 
 def _node_program(node: Node, agent: AgentProgram, graph: CompiledGraph, format: ChatFormat) -> NodeProgram:

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from attrs import evolve
 
 from agentkv.chain import Message
+from agentkv.errors import AgentKVError
 from agentkv.runtime import calls, generation
-from agentkv.runtime.asking import Step, ask
+from agentkv.runtime.asking import Step, ask, fail
 from agentkv.runtime.events import (
     CallFinished,
     CallStarted,
@@ -28,9 +29,21 @@ __all__ = ("Step", "reduce", "replay")
 
 
 def reduce(program: Program, state: State, event: Event) -> Step:
-    """The next state, and what the shell has to do. Events that come after the end change nothing."""
+    """The next state, and what the shell has to do. Events that come after the end change nothing.
+
+    What cannot be rendered or routed fails the run: live and in a replay alike.
+    """
     if state.end is not None:
         return state, ()
+    try:
+        return _reduce(program, state, event)
+    except AgentKVError as error:
+        if isinstance(event, RunFinished | RunFailed | RunCancelledEvent):
+            return evolve(state, phase="ended", end=event), ()
+        return fail(state, type(error).__name__, str(error), event.at)
+
+
+def _reduce(program: Program, state: State, event: Event) -> Step:
     match event:
         case RunStarted():
             return _start(program, state, event)

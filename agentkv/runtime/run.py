@@ -9,7 +9,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from agentkv import errors
-from agentkv.errors import AgentKVError, EngineError, LimitExceeded, RunCancelled, RunError, StoreError
+from agentkv.errors import AgentKVError, EngineError, LimitExceeded, RunCancelled, RunError, SetupError, StoreError
 from agentkv.report import RunReport
 from agentkv.runtime.events import (
     CallFinished,
@@ -46,6 +46,7 @@ class Run(Generic[Output]):
         self._services, self._program, self._order, self._watched = services, program, order, watched
         self._state = State()
         self._seq = 0
+        self._entered = False
         self._cause: AgentKVError | None = None
         self._ended = anyio.Event()
         self._scope = anyio.CancelScope()
@@ -55,6 +56,7 @@ class Run(Generic[Output]):
         self._shell = Shell(services, program, order, publish=self._publish, report=self._reported)
 
     async def __aenter__(self) -> Self:
+        self._entered = True
         self._tasks: TaskGroup = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._tasks.start_soon(self._drive, name=f"run {self.id}")
@@ -75,7 +77,13 @@ class Run(Generic[Output]):
         self._scope.cancel()
 
     async def result(self) -> Result[Output]:
-        """Wait for the end and return the answer. Raises what ended the run if that was not an answer."""
+        """Wait for the end and return the answer.
+
+        Raises what ended the run if that was not an answer, its report in ``report``; ``SetupError`` for a
+        run that was never entered.
+        """
+        if not self._entered:
+            raise SetupError(f"run {self.id!r} has not begun; use it as: async with rt.start(...) as run")
         await self._ended.wait()
         match self._state.end:
             case RunFinished() as end:
@@ -148,7 +156,8 @@ class Run(Generic[Output]):
         self._inbox.put(self._failure(what) if isinstance(what, AgentKVError) else what)
 
     def _failure(self, error: AgentKVError) -> RunFailed:
-        self._cause = error
+        # The first one to be noted is the one that ends the run.
+        self._cause = self._cause or error
         return RunFailed(kind=type(error).__name__, message=str(error), at=self._now())
 
     async def _journal(self, event: Event) -> None:
@@ -179,7 +188,7 @@ class Run(Generic[Output]):
             if self._state.end is None:
                 await self._end(RunCancelledEvent(at=self._now()))
             with suppress(EngineError):
-                await self._shell.close()
+                await self._shell.close(finished=isinstance(self._state.end, RunFinished))
         finally:
             self._ended.set()
             self._events.close()
@@ -193,7 +202,7 @@ class Run(Generic[Output]):
 
     def _named(self, error: AgentKVError) -> AgentKVError:
         if isinstance(error, RunError):
-            error.run_id = self.id
+            error.run_id, error.report = self.id, self.report
         return error
 
 

@@ -18,6 +18,7 @@ from agentkv.follow import ToolTimes, WorkingSets
 from agentkv.graph import Agent, CompiledGraph, Graph, compile, standard_graph
 from agentkv.kv import Record
 from agentkv.report import Residency
+from agentkv.runtime.anchors import Anchors
 from agentkv.runtime.heartbeat import Heartbeat
 from agentkv.runtime.program import Program, make_program
 from agentkv.runtime.records import KVRecords
@@ -102,6 +103,7 @@ class Runtime:
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)
             tasks.start_soon(self._services.heartbeat.run, name="heartbeat")
+            tasks.start_soon(self._services.anchors.run, name="anchors")
             self._stack = stack.pop_all()
         return self
 
@@ -114,13 +116,15 @@ class Runtime:
             await stack.__aexit__(None, None, None)
 
     def _share(self, engine: Engine) -> Services:
+        anchors = Anchors(engine)
         return Services(
             engine=engine,
             store=self._store,
             residency=Residency(engine.info.block_size),
             kv=self._kv,
             threads=anyio.CapacityLimiter(TOOL_THREADS),
-            heartbeat=Heartbeat(engine, self._salt or "", self._kv.anchor_ttl),
+            heartbeat=Heartbeat(engine, anchors),
+            anchors=anchors,
             tool_times=ToolTimes(),
             working_sets=WorkingSets(),
         )
@@ -177,6 +181,7 @@ class Runtime:
     def _run(
         self, target: Runnable[Any, Any], prompt: str, deps: Any, options: RunOptions, *, watched: bool
     ) -> Run[Any]:
+        _check_options(options)
         self._require_open()
         program = self._program(target, options.get("limits", self._limits))
         _check_deps(program.graph, deps)
@@ -228,6 +233,13 @@ def compiled(target: Runnable[Any, Any]) -> CompiledGraph[Any, Any]:
 @lru_cache(PROGRAMS_KEPT)
 def _standard(agent: Agent[Any, Any]) -> CompiledGraph[Any, Any]:
     return standard_graph(agent)
+
+
+def _check_options(options: RunOptions) -> None:
+    if unknown := sorted(options.keys() - RunOptions.__annotations__.keys()):
+        raise SetupError(f"unknown run option {unknown[0]!r}; there are {', '.join(RunOptions.__annotations__)}")
+    if (size := options.get("working_set")) is not None and size < 1:
+        raise SetupError(f"working_set={size!r} must be at least 1 token")
 
 
 def _check_deps(graph: CompiledGraph[Any, Any], deps: object) -> None:

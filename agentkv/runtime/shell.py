@@ -1,6 +1,5 @@
 """The effectful side of one run: carries out the reducer's commands with engine, tools and leases."""
 
-import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,14 +12,15 @@ from agentkv.engines.base import Engine
 from agentkv.errors import AgentKVError
 from agentkv.follow import RESULT_GUESSED, ToolTimes, WorkingSets
 from agentkv.report import Ledger, Residency
+from agentkv.runtime.anchors import AnchorKey, Anchors
 from agentkv.runtime.dispatcher import Dispatcher
 from agentkv.runtime.events import CallFinished, CallStarted, Event, GenerationAsked, RunEvent
 from agentkv.runtime.follower import Follower
 from agentkv.runtime.generator import Generator
-from agentkv.runtime.heartbeat import AnchorKey, Heartbeat
+from agentkv.runtime.heartbeat import Heartbeat
 from agentkv.runtime.program import Program
 from agentkv.runtime.state import CallTool, Command, End, Follow, Generate
-from agentkv.runtime.tenure import Tenure
+from agentkv.runtime.tenure import Tenure, owner_of
 from agentkv.store import Store
 
 __all__ = ("Order", "Services", "Shell")
@@ -40,6 +40,7 @@ class Services:
     kv: KVConfig
     threads: anyio.CapacityLimiter
     heartbeat: Heartbeat
+    anchors: Anchors
     tool_times: ToolTimes
     working_sets: WorkingSets
 
@@ -73,7 +74,7 @@ class Shell:
         self._services, self._program, self._order, self._publish = services, program, order, publish
         engine, kv, run_id, salt = services.engine, services.kv, order.run_id, order.salt
         self.ledger = Ledger(run_id, services.residency, salt, reuse=kv.kv_transfer_mode != "off")
-        self.tenure = Tenure(engine, run_id, salt or "", publish)
+        self.tenure = Tenure(engine, run_id, salt, publish)
         self._follower = Follower(engine, kv, self.ledger, self.tenure, run_id, salt, publish)
         self._generator = Generator(engine, kv, program, self.ledger, self.tenure, run_id, salt)
         self._dispatcher = Dispatcher(
@@ -81,7 +82,6 @@ class Shell:
         )
         self._anchors: dict[str, AnchorKey | None] = {}
         self._first_prompt = self._largest = 0
-        services.heartbeat.join(self.tenure)
 
     @property
     def abandoned(self) -> tuple[str, ...]:
@@ -89,7 +89,8 @@ class Shell:
         return tuple(self._dispatcher.abandoned)
 
     async def follow(self) -> None:
-        """Prefill ahead until cancelled."""
+        """Prefill ahead until cancelled; from here on the run's leases are kept alive."""
+        self._services.heartbeat.join(self.tenure)
         await self._follower.run()
 
     async def execute(
@@ -101,7 +102,7 @@ class Shell:
         """
         match command:
             case Generate():
-                return await self._generate(work, command, apply)
+                return await self._generate(command, apply)
             case CallTool():
                 self._dispatcher.start(work, command)
                 return None
@@ -112,26 +113,26 @@ class Shell:
             case End():
                 return command.event
 
-    async def _generate(
-        self, work: TaskGroup, command: Generate, apply: Callable[[GenerationAsked], Awaitable[object]]
-    ) -> Event:
+    async def _generate(self, command: Generate, apply: Callable[[GenerationAsked], Awaitable[object]]) -> Event:
         await self._make_sure_of_room(command)
         asked = self._generator.ask(command, await self._follower.adopt(command.agent))
         await apply(asked)
         event = await self._generator.generate(command, asked, self._publish)
         if command.agent not in self._anchors:
-            self._anchors[command.agent] = None
-            work.start_soon(self._hold_anchor, command.agent)
+            agent, kv = self._program.agents[command.agent], self._services.kv
+            self._anchors[command.agent] = self._services.anchors.hold(
+                agent, self._order.salt, self.ledger, kv.anchor_ttl
+            )
         return event
 
     async def _make_sure_of_room(self, command: Generate) -> None:
         """Have the run admitted before its first generation, and its estimate raised where it outgrew it."""
-        block, held = self._services.engine.info.block_size, len(command.chain) + command.max_tokens
+        block, held = self._services.engine.info.block_size, command.held + command.max_tokens
         self._largest = max(self._largest, held)
         if self._first_prompt:
             await self.tenure.grow(-(-held // block))
             return
-        self._first_prompt = len(command.chain)
+        self._first_prompt = command.held
         expected = self._order.working_set or self._services.working_sets.expected(
             self._program.graph.digest,
             prompt=held,
@@ -140,21 +141,15 @@ class Shell:
         )
         anchor = self._program.agents[command.agent].anchor
         whole = len(anchor) // block
-        name = hashlib.blake2b(repr((anchor[: whole * block], self._order.salt)).encode(), digest_size=16).hexdigest()
+        name = f"{owner_of(self._order.salt)}/{self._program.agents[command.agent].digest}"
         await self.tenure.admit(-(-max(expected, held) // block), name, whole)
 
-    async def _hold_anchor(self, agent: str) -> None:
-        program, order = self._program.agents[agent], self._order
-        self._anchors[agent] = await self._services.heartbeat.hold_anchor(
-            program, order.salt, order.run_id, self.ledger.keeping
-        )
-
-    async def close(self) -> None:
-        """Give back what the run holds in the engine, and remember how large it grew."""
+    async def close(self, *, finished: bool) -> None:
+        """Give back what the run holds in the engine; of a ``finished`` run remember how large it grew."""
         self._services.heartbeat.part(self.tenure)
         for key in self._anchors.values():
             if key is not None:
-                self._services.heartbeat.let_go(key)
-        if self._first_prompt:
+                self._services.anchors.let_go(key)
+        if finished and self._first_prompt:
             self._services.working_sets.add(self._program.graph.digest, self._largest - self._first_prompt)
         await self.tenure.leave()

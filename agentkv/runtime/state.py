@@ -87,7 +87,7 @@ class Tip:
 class Generate:
     """Ask the engine for one generation on ``chain``. ``known`` of its tokens were known before the ask.
 
-    ``resume``: the chain goes on from an earlier generation of the run.
+    ``resume``: the chain goes on from an earlier generation of the run. ``held``: tokens of all the run's chains.
     """
 
     node: str
@@ -97,6 +97,7 @@ class Generate:
     known: int
     diverged_at: int | None
     resume: bool
+    held: int
     max_tokens: int
     constraint: str | None
     asked_at: float

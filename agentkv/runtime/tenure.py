@@ -1,5 +1,6 @@
 """A run's standing with its engine: its place in the line, its leases, and their end."""
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from agentkv.errors import AdmissionRefused
 from agentkv.kv import Directive, Grant
 from agentkv.runtime.events import Queued
 
-__all__ = ("LEASE_TTL", "Tenure")
+__all__ = ("LEASE_TTL", "Tenure", "owner_of")
 
 # Seconds a lease and a place last unless renewed: what a client that dies leaves behind is free after this.
 LEASE_TTL = 20.0
@@ -20,11 +21,11 @@ MAX_REUSE = 3600.0
 class Tenure:
     """What one run holds on an engine that manages KV; on another engine every method does nothing.
 
-    Times are the engine clock's seconds. ``owner`` is the tenant. Tokens of leases never leave this object.
+    Times are the engine clock's seconds. ``salt`` is the tenant's. Tokens of leases never leave this object.
     """
 
-    def __init__(self, engine: Engine, run_id: str, owner: str, publish: Callable[[Queued], None]) -> None:
-        self._engine, self._run_id, self._owner, self._publish = engine, run_id, owner, publish
+    def __init__(self, engine: Engine, run_id: str, salt: str | None, publish: Callable[[Queued], None]) -> None:
+        self._engine, self._run_id, self._owner, self._publish = engine, run_id, owner_of(salt), publish
         capabilities = engine.info.capabilities
         self.managed = "on" in (capabilities.get("leases"), capabilities.get("admission"))
         self.ticket: str | None = None
@@ -51,14 +52,28 @@ class Tenure:
             "anchor_blocks": anchor_blocks,
         }
         answer = await self._engine.kv("admit", payload)
-        if (why := answer.get("refused") or answer.get("error")) is not None:
+        if (why := answer.get("refused")) is not None:
             raise AdmissionRefused(f"run {self._run_id!r} was not admitted: {why}")
+        if "error" in answer:
+            self._give_up_on_leases(str(answer["error"]))
+            return
         self.ticket = answer["ticket"]
         self.placed(answer)
 
-    def placed(self, place: dict[str, Any]) -> None:
-        """Take note of the run's place, as the engine tells it, and publish it while the run waits."""
-        if place["state"] == "queued":
+    def _give_up_on_leases(self, why: str) -> None:
+        """The engine manages KV no more: the run goes on as on any other engine, and its report says so."""
+        self.managed = False
+        self.ticket = None
+        self.refused.append(why)
+
+    def placed(self, place: dict[str, Any] | None) -> None:
+        """Take note of the run's place, as the engine tells it, and publish it while the run waits.
+
+        None: the engine knows the run no more, since nobody renewed it in time; it goes on without leases.
+        """
+        if place is None:
+            self._give_up_on_leases("the engine has given up the run: it was not renewed in time")
+        elif place["state"] == "queued":
             at = self._engine.clock.now()
             self._publish(Queued(position=place["position"], estimate=place["estimate"], at=at))
 
@@ -73,16 +88,16 @@ class Tenure:
         if not self.managed:
             return None
         before = self._leases.get(agent)
-        base = self._base(agent, before, resume=resume)
+        base = self._base(before, resume=resume)
         return base if before is None else evolve(base, handle=before.handle)
 
     def ahead(self, agent: str) -> Directive | None:
         """The directive of a prefetch of ``agent``'s chain."""
         if not self.managed:
             return None
-        return evolve(self._base(agent, self._ahead.get(agent)), kind="prefill", lease_class="speculative")
+        return evolve(self._base(self._ahead.get(agent)), kind="prefill", lease_class="speculative")
 
-    def _base(self, agent: str, before: Grant | None, *, resume: bool = False) -> Directive:
+    def _base(self, before: Grant | None, *, resume: bool = False) -> Directive:
         return Directive(
             run=self._run_id,
             owner=self._owner,
@@ -118,7 +133,15 @@ class Tenure:
     async def leave(self) -> None:
         """The run is over: its leases and its place are given back at once."""
         ticket, self.ticket = self.ticket, None
+        held = [grant.token for grant in (*self._leases.values(), *self._ahead.values())]
         self._leases.clear()
         self._ahead.clear()
         if ticket is not None:
             await self._engine.kv("leave", {"tickets": [ticket]})
+        elif held:
+            await self._engine.kv("release", {"tokens": held})
+
+
+def owner_of(salt: str | None) -> str:
+    """The name under which a tenant's leases stand in records, which does not give its salt away."""
+    return "" if salt is None else hashlib.blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

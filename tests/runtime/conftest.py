@@ -8,10 +8,11 @@ import pytest
 
 import agentkv as akv
 from agentkv.engines.sim import SimEngine
+from agentkv.kv import PolicySettings
 from agentkv.runtime import from_journal, replay
 from agentkv.runtime.run import Run
 from agentkv.store import MemoryStore
-from agentkv.testing import sim
+from agentkv.testing import AutoModel, Script
 
 Open = Callable[..., AbstractAsyncContextManager[akv.Runtime]]
 
@@ -21,25 +22,40 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
-@pytest.fixture
-def runtime(store: MemoryStore) -> Open:
-    """Open a runtime whose model follows a script; ``engine`` options go to the simulated engine."""
+@pytest.fixture(params=[None, PolicySettings()], ids=["stock", "managed"])
+def runtime(request: pytest.FixtureRequest, store: MemoryStore) -> Open:
+    """Open a runtime whose model follows a script; ``engine`` options go to the simulated engine.
+
+    Once on an engine that schedules by itself, once on one that manages its KV.
+    """
 
     @asynccontextmanager
     async def open_runtime(
         script: Any = None, *, engine: dict[str, Any] | None = None, **options: Any
     ) -> AsyncIterator[akv.Runtime]:
-        async with akv.Runtime(sim(script, **(engine or {})), store=store, **options) as rt:
+        async with akv.Runtime(managed_sim(script, request.param, engine or {}), store=store, **options) as rt:
             yield rt
             await check_idle(rt)
 
     return open_runtime
 
 
+def managed_sim(script: Any, kv: PolicySettings | None, options: dict[str, Any]) -> SimEngine:
+    """A simulated engine that manages its KV by ``kv`` (None: not)."""
+    responder = script if callable(script) else AutoModel() if script is None else Script(script)
+    return SimEngine(responder, **{"kv": kv, **options})
+
+
 async def check_idle(rt: akv.Runtime) -> None:
-    """Nothing is left in the engine."""
+    """Nothing is left in the engine but leases on anchors, and nobody uses these."""
+    # an anchor's lease is the runtime's own request: it may be on its way when the run that wanted it ends
+    await rt.engine.clock.sleep(1.0)
     stats = await rt.engine.stats()
     assert (stats["running"], stats["waiting"]) == (0, 0)
+    assert stats.get("runs", 0) == 0
+    assert set(stats.get("leases_by_class", {})) <= {"anchor"}
+    assert not rt._services.anchors._held
+    assert not rt._services.heartbeat._living
     assert isinstance(rt.engine, SimEngine)
     rt.engine.check_integrity()
 

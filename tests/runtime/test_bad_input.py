@@ -321,3 +321,58 @@ async def test_something_that_is_no_agent(runtime: Open) -> None:
     async with runtime([]) as rt:
         with pytest.raises(akv.SetupError, match="str"):
             await rt.run("agent", "Go")  # type: ignore[arg-type]  # that is what this test is about
+
+
+async def test_parallel_calls_that_all_fail_are_one_failure(runtime: Open) -> None:
+    @akv.tool(retries=1)
+    async def again(n: int) -> str:
+        """Works at the second try."""
+        if n < 10:
+            raise akv.ToolRetry(f"not with {n}")
+        return "fine"
+
+    script = [calls(call("again", n=1), call("again", n=2)), call("again", n=10), say("ok")]
+    async with runtime(script) as rt:
+        assert (await rt.run(agent(again), "Go")).output == "ok"
+
+
+async def test_an_unknown_run_option_is_refused(runtime: Open) -> None:
+    async with runtime([say("ok")]) as rt:
+        with pytest.raises(akv.SetupError, match="'cache_sal'"):
+            await rt.run(agent(), "Go", cache_sal="tenant")  # type: ignore[call-overload]  # what this test is about
+        with pytest.raises(akv.SetupError, match="working_set"):
+            await rt.run(agent(), "Go", working_set=0)
+
+
+async def test_a_run_that_was_never_entered_says_so(runtime: Open) -> None:
+    async with runtime([say("ok")]) as rt:
+        with pytest.raises(akv.SetupError, match="async with"):
+            await rt.start(agent(), "Go").result()
+
+
+async def test_an_error_carries_the_report_of_its_run(runtime: Open) -> None:
+    @akv.tool
+    async def explode() -> str:
+        """Boom."""
+        raise ZeroDivisionError("boom")
+
+    async with runtime([call("explode")]) as rt:
+        with pytest.raises(akv.ToolError) as caught:
+            await rt.run(agent(explode), "Go")
+    assert caught.value.report.steps
+
+
+async def test_what_cannot_be_rendered_fails_the_run_live_and_in_a_replay(
+    runtime: Open, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agentkv.chain import ChatFormat
+    from agentkv.errors import TemplateError
+
+    def broken(*_: Any, **__: Any) -> list[int]:
+        raise TemplateError("the template does not like it")
+
+    async with runtime([call("double", n=1), say("ok")]) as rt, rt.start(agent(double), "Go") as run:
+        monkeypatch.setattr(ChatFormat, "delta", broken)
+        with pytest.raises(TemplateError, match="does not like it"):
+            await run.result()
+        await check_journal(store, run)

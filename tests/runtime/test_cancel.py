@@ -9,10 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import agentkv as akv
+from agentkv.kv import PolicySettings
 from agentkv.store import MemoryStore
 from agentkv.testing import call, calls, say, sim
 
-from .conftest import check_idle, check_journal
+from .conftest import check_idle, check_journal, managed_sim
 
 
 @akv.tool
@@ -83,13 +84,21 @@ def worlds(draw: st.DrawFn) -> tuple[akv.Graph[None, str], list[Any]]:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(world=worlds(), at=st.integers(0, 40), mode=st.sampled_from(["bidirectional", "prefix", "off"]))
-def test_cancel_at_any_event(world: tuple[akv.Graph[None, str], list[Any]], at: int, mode: Any) -> None:
+@given(
+    world=worlds(),
+    at=st.integers(0, 40),
+    mode=st.sampled_from(["bidirectional", "prefix", "off"]),
+    managed=st.sampled_from([None, PolicySettings()]),
+)
+def test_cancel_at_any_event(
+    world: tuple[akv.Graph[None, str], list[Any]], at: int, mode: Any, managed: PolicySettings | None
+) -> None:
     graph, script = world
 
     async def main() -> None:
         store = MemoryStore()
-        async with akv.Runtime(sim(script), store=store, kv=akv.KVConfig(kv_transfer_mode=mode)) as rt:
+        engine = managed_sim(script, managed, {})
+        async with akv.Runtime(engine, store=store, kv=akv.KVConfig(kv_transfer_mode=mode)) as rt:
             before = asyncio.all_tasks()
             async with rt.start(graph, "Go") as run:
                 seen = 0

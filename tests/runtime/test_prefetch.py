@@ -119,7 +119,7 @@ async def test_an_anchor_is_shared_by_runs_under_one_salt_only(runtime: Open) ->
 
 async def test_what_the_pool_evicted_is_booked_as_evicted(runtime: Open) -> None:
     big = akv.Agent("big", instructions="Something else. " * 60)
-    async with runtime(lambda request: [0, 1], engine={"pool_blocks": 40, "max_model_len": 1200}) as rt:
+    async with runtime(lambda request: [0, 1], engine={"pool_blocks": 40, "max_model_len": 1200, "kv": None}) as rt:
         await rt.run(big, "One", kv=config("prefix"))
         for topic in range(3):
             filler = akv.Agent("filler", instructions=f"Topic {topic}. " * 90)

@@ -1,0 +1,103 @@
+"""Leases on what agents' prompts begin with, held while any of their runs lives and a while longer."""
+
+from typing import Any
+
+from attrs import define
+
+from agentkv.engines.base import Engine, PrefillRequest
+from agentkv.errors import EngineError
+from agentkv.kv import Directive
+from agentkv.report import Ledger
+from agentkv.runtime.feed import Feed
+from agentkv.runtime.program import AgentProgram
+from agentkv.runtime.tenure import LEASE_TTL, owner_of
+
+__all__ = ("AnchorKey", "Anchors")
+
+AnchorKey = tuple[str, tuple[int, ...], str | None]
+
+
+@define
+class _Anchor:
+    ids: tuple[int, ...]
+    ledger: Ledger
+    ttl: float
+    users: int = 1
+    token: str | None = None
+
+
+class Anchors:
+    """The anchors that living runs use, by agent and salt. Leases are taken by the task that runs ``run``."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._held: dict[AnchorKey, _Anchor] = {}
+        self._wanted: Feed[AnchorKey | tuple[str, float]] = Feed()
+
+    def hold(self, agent: AgentProgram, salt: str | None, ledger: Ledger, ttl: float) -> AnchorKey | None:
+        """Use ``agent``'s anchor until ``let_go``; None where nothing can be leased.
+
+        ``ledger`` pays for the request that takes the lease; ``ttl`` seconds it stays when nobody uses it.
+        """
+        block = self._engine.info.block_size
+        whole = len(agent.anchor) // block * block
+        if not whole or self._engine.info.capabilities.get("leases") != "on":
+            return None
+        key = (agent.agent.name, agent.anchor[:whole], salt)
+        if (anchor := self._held.get(key)) is None:
+            # One token more than the whole blocks, or the last of them would be computed again.
+            anchor = self._held[key] = _Anchor(agent.anchor[: whole + 1], ledger, ttl)
+        else:
+            anchor.users += 1
+            anchor.ttl = max(anchor.ttl, ttl)
+        if anchor.token is None:
+            self._wanted.put(key)
+        return key
+
+    def let_go(self, key: AnchorKey) -> None:
+        """A run that held the anchor is over. The last one's leaves it its ``ttl``."""
+        anchor = self._held[key]
+        anchor.users -= 1
+        if not anchor.users:
+            del self._held[key]
+            if anchor.token is not None:
+                self._wanted.put((anchor.token, anchor.ttl))
+
+    def renewals(self) -> list[dict[str, Any]]:
+        """What keeps the anchors in use alive, for one ``renew``."""
+        ttl = LEASE_TTL
+        return [{"token": a.token, "ttl": max(a.ttl, ttl)} for a in self._held.values() if a.token is not None]
+
+    async def run(self) -> None:
+        """Take leases as they are wanted, until cancelled. An engine that gives none leaves anchors to its LRU."""
+        async for wanted in self._wanted:
+            try:
+                if len(wanted) == 3:
+                    await self._lease(wanted)
+                else:
+                    token, ttl = wanted
+                    await self._engine.kv("renew", {"leases": [{"token": token, "ttl": ttl}]})
+            except EngineError:
+                continue
+
+    async def _lease(self, key: AnchorKey) -> None:
+        anchor = self._held.get(key)
+        if anchor is None or anchor.token is not None:
+            return
+        name, _, salt = key
+        request = PrefillRequest(
+            request_id=f"anchor/{name}/{id(anchor)}",
+            token_ids=list(anchor.ids),
+            cache_salt=salt,
+            tag=f"anchor/{name}",
+            directive=Directive(
+                kind="prefill",
+                run=f"anchor/{name}"[:256],
+                owner=owner_of(salt),
+                lease_class="anchor",
+                ttl=max(anchor.ttl, LEASE_TTL),
+            ),
+        )
+        receipt = await self._engine.prefill(request)
+        anchor.ledger.keeping(receipt)
+        anchor.token = None if receipt.grant is None else receipt.grant.token
