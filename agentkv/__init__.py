@@ -3,7 +3,7 @@
 Declare tools, agents and graphs; a ``Runtime`` runs them. See ``docs/concepts.md`` for the life of a run.
 """
 
-from agentkv import testing
+from agentkv import errors, testing
 from agentkv.chain import Message
 from agentkv.config import EngineKV, KVConfig, Limits, TransferMode
 from agentkv.errors import (
@@ -25,8 +25,8 @@ from agentkv.errors import (
 )
 from agentkv.graph import END, START, Agent, CallResult, Graph, all_of, first, summary, winner
 from agentkv.report import RunReport
-from agentkv.runtime import Result, Run, RunEvent, Runtime, run_sync
-from agentkv.tools import Context, tool
+from agentkv.runtime import Result, Run, RunEvent, Runtime, events, run_sync
+from agentkv.tools import Context, ToolCall, tool
 
 __all__ = (  # noqa: RUF022 - grouped by what they are for
     # declare
@@ -51,7 +51,9 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for
     "RunEvent",
     "RunReport",
     "Runtime",
+    "ToolCall",
     "TransferMode",
+    "events",
     "run_sync",
     # errors
     "AgentKVError",
@@ -69,6 +71,7 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for
     "ToolError",
     "ToolFailed",
     "ToolRetry",
+    "errors",
     # test
     "testing",
 )

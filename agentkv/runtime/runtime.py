@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Mapping
 from contextlib import AsyncExitStack
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import Any, NoReturn, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import anyio
 from attrs import evolve
@@ -13,7 +13,7 @@ from attrs import evolve
 from agentkv.chain import ChatFormat
 from agentkv.config import MANAGED, EngineKV, KVConfig, Limits
 from agentkv.engines import Engine, open_engine
-from agentkv.errors import EngineUnavailable, SetupError
+from agentkv.errors import EngineUnavailable, NotSupported, SetupError
 from agentkv.follow import ToolTimes, WorkingSets
 from agentkv.graph import Agent, CompiledGraph, Graph, compile, standard_graph
 from agentkv.kv import Record
@@ -28,7 +28,7 @@ from agentkv.runtime.shell import Order, Services
 from agentkv.store import Store, open_store
 from agentkv.testing import AutoModel
 
-__all__ = ("RunOptions", "Runtime", "run_sync")
+__all__ = ("RunOptions", "Runnable", "Runtime", "compiled")
 
 Deps = TypeVar("Deps")
 Output = TypeVar("Output")
@@ -178,6 +178,10 @@ class Runtime:
         """
         return self._run(target, prompt, deps, options, watched=True)
 
+    def chain(self, agent: Agent[Any, Any]) -> NoReturn:
+        """A chain of ``agent`` to append to, generate from and fork by hand. Raises ``NotSupported``."""
+        raise NotSupported(f"Runtime.chain({agent.name!r}) is not built yet; run the agent or a graph")
+
     def _run(
         self, target: Runnable[Any, Any], prompt: str, deps: Any, options: RunOptions, *, watched: bool
     ) -> Run[Any]:
@@ -252,46 +256,3 @@ def _check_deps(graph: CompiledGraph[Any, Any], deps: object) -> None:
             f"graph {graph.name!r} is declared with deps={graph.deps.__name__}, "
             f"but deps of type {type(deps).__name__} were given; pass deps=..."
         )
-
-
-@overload
-def run_sync(
-    target: Runnable[None, Output],
-    prompt: str,
-    *,
-    engine: str | Engine = "vllm",
-    store: str | Store = "memory",
-    options: Mapping[str, Any] | None = None,
-    **run_options: Unpack[RunOptions],
-) -> Result[Output]: ...
-@overload
-def run_sync(
-    target: Runnable[Deps, Output],
-    prompt: str,
-    *,
-    deps: Deps,
-    engine: str | Engine = "vllm",
-    store: str | Store = "memory",
-    options: Mapping[str, Any] | None = None,
-    **run_options: Unpack[RunOptions],
-) -> Result[Output]: ...
-def run_sync(
-    target: Runnable[Any, Any],
-    prompt: str,
-    *,
-    deps: Any = None,
-    engine: str | Engine = "vllm",
-    store: str | Store = "memory",
-    options: Mapping[str, Any] | None = None,
-    **run_options: Unpack[RunOptions],
-) -> Result[Any]:
-    """Open a runtime, run, close it: the only synchronous door. Not to be called from a running event loop.
-
-    ``options`` are the engine's; the rest is as for ``Runtime`` and ``Runtime.run``.
-    """
-
-    async def main() -> Result[Any]:
-        async with Runtime(engine, store=store, options=options) as runtime:
-            return await runtime.run(target, prompt, deps=deps, **run_options)
-
-    return anyio.run(main)
