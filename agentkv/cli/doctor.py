@@ -18,9 +18,9 @@ SCHEMA = "agentkv.doctor/1"
 
 _REMEDIES = {
     "prefix_caching": "start with the engine option enable_prefix_caching=True",
-    "leases": "akv.Runtime(..., engine_kv=akv.EngineKV())",
-    "order": "akv.Runtime(..., engine_kv=akv.EngineKV())",
-    "admission": "akv.Runtime(..., engine_kv=akv.EngineKV(admission='auto'))",
+    "leases": "akv.Runtime(..., engine_kv=akv.EngineKV()), the default, on vLLM 0.26 to 0.32",
+    "order": "as for leases",
+    "admission": "akv.Runtime(..., engine_kv=akv.EngineKV(admission='auto')), the default",
 }
 
 
