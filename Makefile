@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Material's banner about its successor would be in every build's output.
 export NO_MKDOCS_2_WARNING := 1
 
-MARKERS := $(if $(filter vllm,$(ENGINE)),,not vllm)
+MARKERS := $(if $(filter vllm,$(ENGINE)),not soak,not soak and not vllm)
 
 .PHONY: demo test check bench docs soak help clean
 .DEFAULT_GOAL := help
@@ -41,7 +41,7 @@ docs: $(VENV)/.stamp-check ## serve the documentation on localhost
 
 soak: $(VENV)/.stamp-test-$(ENGINE) ## half an hour of random runs, cancellations and pool pressure on vLLM
 	@if [ "$(ENGINE)" != vllm ]; then echo "vLLM's CPU build is not used here: there is nothing to run."; exit 1; fi
-	@AGENTKV_SOAK_SECONDS=$${AGENTKV_SOAK_SECONDS:-1800} $(PY) -m pytest -q -s tests/vllm/test_soak.py
+	@AGENTKV_SOAK_SECONDS=$${AGENTKV_SOAK_SECONDS:-1800} $(PY) -m pytest -q -s -m soak tests/vllm/test_soak.py
 
 clean: ## remove what building and testing left, but not the environment
 	rm -rf site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

@@ -28,6 +28,10 @@ INSTALL = (
     "pip install 'agentkv[cpu]' (x86-64 Linux), or on a machine with a GPU that vLLM supports "
     "pip install 'agentkv[vllm]'; without either use the engine 'sim'"
 )
+MISMATCH = (
+    "if it names torchvision or torchaudio, wheels for another torch came along with vLLM's CPU build: "
+    "pip uninstall -y torchvision torchaudio torchcodec"
+)
 TICK_SECONDS = 5.0
 STOP_SECONDS = 20.0
 
@@ -172,8 +176,11 @@ def _check_version(version: str) -> None:
 
 
 def _make(model: ModelFolder, options: Mapping[str, Any], device: str) -> Any:
-    from vllm.engine.arg_utils import AsyncEngineArgs
-    from vllm.v1.engine.async_llm import AsyncLLM
+    try:
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+    except Exception as error:
+        raise EngineStartError(f"vLLM is installed but cannot be imported ({one_line(error)}): {MISMATCH}") from error
 
     known = [field.name for field in dataclasses.fields(AsyncEngineArgs)]
     free = _free_bytes() if device == "cpu" else None

@@ -11,7 +11,7 @@ from attrs import field, frozen
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic import create_model as pydantic_model
 
-from agentkv.errors import ModelOutputError, SetupError
+from agentkv.errors import ModelOutputError, NodeError, SetupError
 from agentkv.tools.schema import canonical_schema
 
 __all__ = ("OutputType", "read_output_type")
@@ -34,6 +34,9 @@ class OutputType:
             return self.adapter.validate_json(text)
         except ValidationError as error:
             raise ModelOutputError(_explain(error)) from error
+        except Exception as error:
+            # a validator of the user's may raise anything
+            raise NodeError(f"the output type's own validation raised {type(error).__name__}: {error}") from error
 
 
 def read_output_type(output: Any, agent: str) -> OutputType:

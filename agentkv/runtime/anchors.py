@@ -1,5 +1,6 @@
 """Leases on what agents' prompts begin with, held while any of their runs lives and a while longer."""
 
+import math
 from typing import Any
 
 from attrs import define
@@ -24,6 +25,7 @@ class _Anchor:
     ttl: float
     users: int = 1
     token: str | None = None
+    until: float = math.inf
 
 
 class Anchors:
@@ -44,29 +46,37 @@ class Anchors:
         if not whole or self._engine.info.capabilities.get("leases") != "on":
             return None
         key = (agent.agent.name, agent.anchor[:whole], salt)
-        if (anchor := self._held.get(key)) is None:
+        anchor, now = self._held.get(key), self._engine.clock.now()
+        if anchor is None or anchor.until < now:
             # One token more than the whole blocks, or the last of them would be computed again.
             anchor = self._held[key] = _Anchor(agent.anchor[: whole + 1], ledger, ttl)
         else:
             anchor.users += 1
-            anchor.ttl = max(anchor.ttl, ttl)
+            anchor.ttl, anchor.until = max(anchor.ttl, ttl), math.inf
+            anchor.ledger = ledger
         if anchor.token is None:
             self._wanted.put(key)
         return key
 
     def let_go(self, key: AnchorKey) -> None:
         """A run that held the anchor is over. The last one's leaves it its ``ttl``."""
-        anchor = self._held[key]
+        anchor = self._held.get(key)
+        if anchor is None or not anchor.users:
+            return
         anchor.users -= 1
-        if not anchor.users:
+        if not anchor.users and anchor.token is None:
             del self._held[key]
-            if anchor.token is not None:
-                self._wanted.put((anchor.token, anchor.ttl))
+        elif not anchor.users and anchor.token is not None:
+            anchor.until = self._engine.clock.now() + anchor.ttl
+            self._wanted.put((anchor.token, anchor.ttl))
 
     def renewals(self) -> list[dict[str, Any]]:
-        """What keeps the anchors in use alive, for one ``renew``."""
-        ttl = LEASE_TTL
-        return [{"token": a.token, "ttl": max(a.ttl, ttl)} for a in self._held.values() if a.token is not None]
+        """What keeps the anchors in use alive, for one ``renew``. Forgets those whose time is over."""
+        ttl, now = LEASE_TTL, self._engine.clock.now()
+        self._held = {key: anchor for key, anchor in self._held.items() if anchor.until >= now}
+        return [
+            {"token": a.token, "ttl": max(a.ttl, ttl)} for a in self._held.values() if a.users and a.token is not None
+        ]
 
     async def run(self) -> None:
         """Take leases as they are wanted, until cancelled. An engine that gives none leaves anchors to its LRU."""
@@ -82,7 +92,7 @@ class Anchors:
 
     async def _lease(self, key: AnchorKey) -> None:
         anchor = self._held.get(key)
-        if anchor is None or anchor.token is not None:
+        if anchor is None or not anchor.users or anchor.token is not None:
             return
         name, _, salt = key
         request = PrefillRequest(

@@ -100,6 +100,7 @@ def _startable(program: Program, state: State) -> tuple[CallTool, ...]:
 
 def _all_done(program: Program, state: State, at: float) -> Step:
     state, failed = _count(program, state)
+    wrong = any(slot.outcome is not None and slot.outcome.status in RETRIED for slot in state.slots)
     results = tuple(message for message in result_messages(program, state) if message is not None)
     state = evolve(state, messages=(*state.messages, *results), slots=(), arrived=())
     if failed:
@@ -107,6 +108,9 @@ def _all_done(program: Program, state: State, at: float) -> Step:
     target = program.graph.after(state.node)
     if target != END and program.graph.nodes[target].kind == "observe":
         target = program.graph.after(target)
+    if target == END and wrong:
+        # What tells the model to try again is no answer to the user.
+        return ask(program, state, state.asking, at, instruct=False)
     if target == END:
         return state, (End(event=RunFinished(text=results[-1].content, complete=True, at=at)),)
     return ask(program, state, target, at)

@@ -8,13 +8,13 @@ from anyio import CapacityLimiter
 from anyio.abc import TaskGroup
 
 from agentkv.engines.base import Clock
-from agentkv.errors import AgentKVError, NodeError
+from agentkv.errors import AgentKVError, NodeError, ToolError
 from agentkv.follow import ToolTimes
 from agentkv.graph import END, CallResult
 from agentkv.runtime.events import CallFinished, CallStarted
 from agentkv.runtime.program import Program
 from agentkv.runtime.state import CallTool
-from agentkv.tools import Context, Outcome, Tool, invoke
+from agentkv.tools import Context, Outcome, Tool, clean_text, invoke
 
 __all__ = ("Dispatcher",)
 
@@ -38,11 +38,12 @@ class Dispatcher:
         self._run_id, self._deps, self._report = run_id, deps, report
         self.abandoned: list[str] = []
 
-    def start(self, tasks: TaskGroup, command: CallTool) -> None:
-        """Start a call in a task of its own within ``tasks``."""
-        tasks.start_soon(self._call, command, name=f"tool {command.call.name}")
+    def start(self, tasks: TaskGroup, command: CallTool, prepare: Callable[[], None]) -> None:
+        """Start a call in a task of its own within ``tasks``; ``prepare`` is called in that task first."""
+        tasks.start_soon(self._call, command, prepare, name=f"tool {command.call.name}")
 
-    async def _call(self, command: CallTool) -> None:
+    async def _call(self, command: CallTool, prepare: Callable[[], None]) -> None:
+        prepare()
         tool = self._program.nodes[command.asking].tools[command.call.name]
         now, started = self._clock.now, self._clock.now()
         self._report(CallStarted(node=command.node, index=command.index, call=command.call, at=started))
@@ -51,6 +52,13 @@ class Dispatcher:
             text = self._observed(command, outcome)
         except AgentKVError as error:
             self._report(error)
+            return
+        except (KeyboardInterrupt, SystemExit, anyio.get_cancelled_exc_class()):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever a tool raises ends its run, and nothing else
+            failed = ToolError(f"tool {tool.name!r} raised {type(error).__name__}")
+            failed.__cause__ = error
+            self._report(failed)
             return
         if outcome.status in ("ok", "timeout"):
             self._times.add(tool.name, now() - started)
@@ -101,4 +109,4 @@ class Dispatcher:
             ) from error
         if not isinstance(text, str):
             raise NodeError(f"observe node {node.name!r}: its render function returned {type(text).__name__}, not str")
-        return text
+        return clean_text(text)

@@ -5,6 +5,8 @@ from typing import Generic, TypeVar
 
 import anyio
 
+from agentkv.errors import SetupError
+
 __all__ = ("Feed",)
 
 Item = TypeVar("Item")
@@ -16,6 +18,7 @@ class Feed(Generic[Item]):
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
         self._closed = False
+        self._waiting = False
         self._changed = anyio.Event()
 
     def __len__(self) -> int:
@@ -39,10 +42,19 @@ class Feed(Generic[Item]):
         return self
 
     async def __anext__(self) -> Item:
-        """The next item; waits for it. Raises ``StopAsyncIteration`` when closed and empty."""
-        while not self._items:
-            if self._closed:
-                raise StopAsyncIteration
-            self._changed = anyio.Event()
-            await self._changed.wait()
-        return self._items.popleft()
+        """The next item; waits for it.
+
+        Raises ``StopAsyncIteration`` when closed and empty, ``SetupError`` while somebody else waits for it.
+        """
+        if self._waiting:
+            raise SetupError("these events are being read already; a run has one reader")
+        self._waiting = True
+        try:
+            while not self._items:
+                if self._closed:
+                    raise StopAsyncIteration
+                self._changed = anyio.Event()
+                await self._changed.wait()
+            return self._items.popleft()
+        finally:
+            self._waiting = False

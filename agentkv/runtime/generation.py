@@ -18,7 +18,7 @@ def finished(program: Program, state: State, event: GenerationFinished) -> Step:
     """Append what was generated, and follow the label, the calls or the answer in it."""
     node = program.nodes[event.node]
     state, turn = _append(program, state, node, event)
-    if problem := _unfit(node, turn):
+    if problem := _unfit(node, turn) or _cut_call(program, node, turn, event.finish):
         return _rejected(program, state, node, problem, event.at)
     state = evolve(state, rejected=0)
     target = program.graph.after_generation(event.node, turn.label, bool(turn.calls))
@@ -48,6 +48,15 @@ def _unfit(node: NodeProgram, turn: Turn) -> str:
     if turn.problem is not None:
         return turn.problem
     return "" if turn.calls or node.shape.answer is None else node.agent.agent.answer_problem(turn.text)
+
+
+def _cut_call(program: Program, node: NodeProgram, turn: Turn, finish: str) -> str:
+    """Why a turn that was cut off is no answer: it ends within what begins a call."""
+    text = turn.text.strip()
+    if finish == "stop" or turn.calls or not text or not node.shape.tools:
+        return ""
+    begun = any(mark.startswith(text) for mark in program.format.dialect.call_marks)
+    return "The call was cut off; make it shorter." if begun else ""
 
 
 def _rejected(program: Program, state: State, node: NodeProgram, problem: str, at: float) -> Step:

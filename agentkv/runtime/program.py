@@ -13,6 +13,9 @@ from agentkv.tools import Tool
 
 __all__ = ("AgentProgram", "NodeProgram", "Program", "make_program")
 
+# Calls that a model may make in one turn of its own choice; a turn with more is asked for again.
+MOST_CALLS = 32
+
 
 @frozen(kw_only=True)
 class AgentProgram:
@@ -82,9 +85,11 @@ def _node_program(node: Node, agent: AgentProgram, graph: CompiledGraph, format:
     for label, _ in labels:
         check_label(label, format.tokenizer)
     offered = tools if graph.can_call(node.name) and node.tool_choice != "none" else {}
+    choice = _choice(node, bool(offered), graph.may_answer(node.name))
     shape = TurnShape(
         tools=tuple(definition for definition in agent.definitions if definition.name in offered),
-        choice=_choice(node, bool(offered), graph.may_answer(node.name)),
+        choice=choice,
+        max_calls=max(MOST_CALLS, len(choice) if isinstance(choice, tuple) else 0),
         labels=tuple(LabelShape(name=label, then=then) for label, then in labels),
         answer=_answer(agent, graph.may_answer(node.name)),
     )

@@ -25,9 +25,15 @@ def catch_up(program: Program, agent: AgentProgram, state: State) -> ChainState:
     ids = program.format.delta(
         agent.agent.instructions, agent.definitions, state.messages[: before.seen], new, before.closed
     )
-    kind: SegmentKind = "tool_result" if new[0].role == "tool" else "user"
-    segment = Segment(kind=kind, label=new[0].name or new[0].role, ids=tuple(ids))
+    segment = Segment(kind=_kind(new), label=new[0].name or new[0].role if new else "turn", ids=tuple(ids))
     return ChainState(chain=before.chain.extend(segment), seen=len(state.messages))
+
+
+def _kind(new: tuple[Message, ...]) -> SegmentKind:
+    # Two generations of one agent in a row have nothing between them but the template's own text.
+    if not new:
+        return "template"
+    return "tool_result" if new[0].role == "tool" else "user"
 
 
 def _render(program: Program, agent: AgentProgram, state: State, before: ChainState | None) -> ChainState:

@@ -9,7 +9,16 @@ import anyio
 from anyio.abc import TaskGroup
 
 from agentkv import errors
-from agentkv.errors import AgentKVError, EngineError, LimitExceeded, RunCancelled, RunError, SetupError, StoreError
+from agentkv.errors import (
+    AgentKVError,
+    EngineError,
+    EngineUnavailable,
+    LimitExceeded,
+    RunCancelled,
+    RunError,
+    SetupError,
+    StoreError,
+)
 from agentkv.report import RunReport
 from agentkv.runtime.events import (
     CallFinished,
@@ -56,7 +65,10 @@ class Run(Generic[Output]):
         self._shell = Shell(services, program, order, publish=self._publish, report=self._reported)
 
     async def __aenter__(self) -> Self:
+        if not self._services.engine.started:
+            raise EngineUnavailable(f"run {self.id!r}: the runtime was closed")
         self._entered = True
+        self._services.live.add(self)
         self._tasks: TaskGroup = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._tasks.start_soon(self._drive, name=f"run {self.id}")
@@ -75,6 +87,11 @@ class Run(Generic[Output]):
     def cancel(self) -> None:
         """End the run now: tools and engine requests are cancelled, every call gets a result that says so."""
         self._scope.cancel()
+
+    async def stop(self) -> None:
+        """Cancel, and wait until the run's end is journalled."""
+        self.cancel()
+        await self._ended.wait()
 
     async def result(self) -> Result[Output]:
         """Wait for the end and return the answer.
@@ -120,6 +137,8 @@ class Run(Generic[Output]):
                 await self._until_ended()
         except* AgentKVError as group:
             await self._give_up(_leaf(group))
+        except* Exception as group:  # noqa: BLE001 - a run ends in an error of ours, whatever went wrong
+            await self._give_up(_unexpected(self.id, group))
         finally:
             with anyio.CancelScope(shield=True):
                 await self._close()
@@ -190,6 +209,7 @@ class Run(Generic[Output]):
             with suppress(EngineError):
                 await self._shell.close(finished=isinstance(self._state.end, RunFinished))
         finally:
+            self._services.live.discard(self)
             self._ended.set()
             self._events.close()
 
@@ -204,6 +224,15 @@ class Run(Generic[Output]):
         if isinstance(error, RunError):
             error.run_id, error.report = self.id, self.report
         return error
+
+
+def _unexpected(run_id: str, error: BaseException) -> RunError:
+    """What nobody meant to be raised, with the first of it as cause."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    failed = RunError(f"run {run_id!r} failed unexpectedly: {type(error).__name__}: {error}")
+    failed.__cause__ = error
+    return failed
 
 
 def _leaf(error: BaseException) -> AgentKVError:

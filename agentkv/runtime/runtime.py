@@ -27,6 +27,7 @@ from agentkv.runtime.run import Run
 from agentkv.runtime.shell import Order, Services
 from agentkv.store import Store, open_store
 from agentkv.testing import AutoModel
+from agentkv.tools import clean_text
 
 __all__ = ("RunOptions", "Runnable", "Runtime", "compiled")
 
@@ -36,6 +37,8 @@ Runnable: TypeAlias = Agent[Deps, Output] | Graph[Deps, Output]
 
 # Graphs made ready for the model, the oldest forgotten first: programs that declare agents on the fly stay bounded.
 PROGRAMS_KEPT = 256
+# How long a runtime that is closed waits for the runs that are still alive to end.
+CLOSE_SECONDS = 30.0
 # Worker threads for sync tools of all runs together.
 TOOL_THREADS = 64
 
@@ -112,6 +115,9 @@ class Runtime:
     ) -> None:
         stack, self._stack = self._stack, None
         if stack is not None:
+            with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+                for run in tuple(self._services.live):
+                    await run.stop()
             # What the body raised is the caller's own: passed to the stack's task group, it would come out wrapped.
             await stack.__aexit__(None, None, None)
 
@@ -185,13 +191,13 @@ class Runtime:
     def _run(
         self, target: Runnable[Any, Any], prompt: str, deps: Any, options: RunOptions, *, watched: bool
     ) -> Run[Any]:
-        _check_options(options)
+        _check_run(prompt, options)
         self._require_open()
         program = self._program(target, options.get("limits", self._limits))
         _check_deps(program.graph, deps)
         order = Order(
             run_id=secrets.token_hex(8),
-            prompt=prompt,
+            prompt=clean_text(prompt),
             deps=deps,
             salt=options.get("cache_salt", self._salt),
             working_set=options.get("working_set"),
@@ -239,11 +245,16 @@ def _standard(agent: Agent[Any, Any]) -> CompiledGraph[Any, Any]:
     return standard_graph(agent)
 
 
-def _check_options(options: RunOptions) -> None:
+def _check_run(prompt: object, options: RunOptions) -> None:
+    if not isinstance(prompt, str):
+        raise SetupError(f"prompt must be text, not {type(prompt).__name__}")
     if unknown := sorted(options.keys() - RunOptions.__annotations__.keys()):
         raise SetupError(f"unknown run option {unknown[0]!r}; there are {', '.join(RunOptions.__annotations__)}")
-    if (size := options.get("working_set")) is not None and size < 1:
-        raise SetupError(f"working_set={size!r} must be at least 1 token")
+    for name, kind in (("limits", Limits), ("kv", KVConfig), ("working_set", int), ("cache_salt", str | None)):
+        if name in options and not isinstance(value := options.get(name), kind):
+            raise SetupError(f"run option {name}={value!r} is of the wrong type; leave it out for the runtime's own")
+    if options.get("working_set", 1) < 1:
+        raise SetupError(f"working_set={options['working_set']!r} must be at least 1 token")
 
 
 def _check_deps(graph: CompiledGraph[Any, Any], deps: object) -> None:
@@ -253,6 +264,6 @@ def _check_deps(graph: CompiledGraph[Any, Any], deps: object) -> None:
         return
     if not fits:
         raise SetupError(
-            f"graph {graph.name!r} is declared with deps={graph.deps.__name__}, "
+            f"graph {graph.name!r} is declared with deps={getattr(graph.deps, '__name__', graph.deps)}, "
             f"but deps of type {type(deps).__name__} were given; pass deps=..."
         )

@@ -5,7 +5,7 @@ from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
-from attrs import frozen
+from attrs import field, frozen
 
 from agentkv.config import KVConfig
 from agentkv.engines.base import Engine
@@ -30,8 +30,8 @@ __all__ = ("Order", "Services", "Shell")
 class Services:
     """What all runs of a runtime share.
 
-    ``threads`` bounds the worker threads of sync tools; ``tool_times`` and ``working_sets`` are what was learnt
-    from earlier runs.
+    ``live`` are the runs that have not ended. ``threads`` bounds the worker threads of sync tools;
+    ``tool_times`` and ``working_sets`` are what was learnt from earlier runs.
     """
 
     engine: Engine
@@ -43,6 +43,7 @@ class Services:
     anchors: Anchors
     tool_times: ToolTimes
     working_sets: WorkingSets
+    live: set[Any] = field(factory=set)
 
 
 @frozen(kw_only=True)
@@ -104,7 +105,7 @@ class Shell:
             case Generate():
                 return await self._generate(command, apply)
             case CallTool():
-                self._dispatcher.start(work, command)
+                self._dispatcher.start(work, command, self.tenure.as_parent)
                 return None
             case Follow():
                 work.start_soon(self.tenure.waiting, self._services.tool_times.expected(command.waiting_for))

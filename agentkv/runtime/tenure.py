@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 from attrs import evolve
@@ -16,6 +17,10 @@ __all__ = ("LEASE_TTL", "Tenure", "owner_of")
 # Seconds a lease and a place last unless renewed: what a client that dies leaves behind is free after this.
 LEASE_TTL = 20.0
 MAX_REUSE = 3600.0
+
+
+# The run in whose tool this is: engine and ticket. What it starts there must not wait behind it for room.
+_parent: ContextVar[tuple[str, str] | None] = ContextVar("_parent", default=None)
 
 
 class Tenure:
@@ -43,7 +48,7 @@ class Tenure:
         if not self.managed or self.ticket is not None:
             return
         self.declared = blocks
-        payload = {
+        payload: dict[str, Any] = {
             "run": self._run_id,
             "blocks": blocks,
             "ttl": LEASE_TTL,
@@ -51,6 +56,9 @@ class Tenure:
             "anchor": anchor,
             "anchor_blocks": anchor_blocks,
         }
+        parent = _parent.get()
+        if parent is not None and parent[0] == self._engine.info.engine_id:
+            payload["parent"] = parent[1]
         answer = await self._engine.kv("admit", payload)
         if (why := answer.get("refused")) is not None:
             raise AdmissionRefused(f"run {self._run_id!r} was not admitted: {why}")
@@ -59,6 +67,10 @@ class Tenure:
             return
         self.ticket = answer["ticket"]
         self.placed(answer)
+
+    def as_parent(self) -> None:
+        """Have runs that the calling task starts count as this run's children, which never wait for room."""
+        _parent.set(None if self.ticket is None else (self._engine.info.engine_id, self.ticket))
 
     def _give_up_on_leases(self, why: str) -> None:
         """The engine manages KV no more: the run goes on as on any other engine, and its report says so."""

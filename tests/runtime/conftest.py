@@ -54,7 +54,8 @@ async def check_idle(rt: akv.Runtime) -> None:
     assert (stats["running"], stats["waiting"]) == (0, 0)
     assert stats.get("runs", 0) == 0
     assert set(stats.get("leases_by_class", {})) <= {"anchor"}
-    assert not rt._services.anchors._held
+    assert not any(anchor.users for anchor in rt._services.anchors._held.values())
+    assert not rt._services.live
     assert not rt._services.heartbeat._living
     assert isinstance(rt.engine, SimEngine)
     rt.engine.check_integrity()

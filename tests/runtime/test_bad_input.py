@@ -6,11 +6,12 @@ from typing import Any
 
 import anyio
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
 import agentkv as akv
+from agentkv.runtime.feed import Feed
 from agentkv.store import MemoryStore
-from agentkv.testing import call, calls, say
+from agentkv.testing import Script, call, calls, say, sim
 
 from .conftest import Open, check_journal
 
@@ -376,3 +377,150 @@ async def test_what_cannot_be_rendered_fails_the_run_live_and_in_a_replay(
         with pytest.raises(TemplateError, match="does not like it"):
             await run.result()
         await check_journal(store, run)
+
+
+async def test_two_generations_of_one_agent_in_a_row(runtime: Open, store: MemoryStore) -> None:
+    graph = akv.Graph("thinking")
+    thinker = agent()
+    first, second = graph.plan("first", thinker), graph.replan("second", thinker)
+    graph.path(akv.START, first, second, akv.END)
+    async with runtime([say("Hm."), say("Yes.")]) as rt, rt.start(graph, "Go") as run:
+        assert (await run.result()).output == "Yes."
+        await check_journal(store, run)
+
+
+async def test_many_fixed_calls_all_run_and_too_many_free_ones_are_asked_for_again(runtime: Open) -> None:
+    graph = akv.Graph("wide")
+    counter = agent(double, max_tokens=2000)
+    plan, act = graph.plan("plan", counter, tool_choice=[double] * 40), graph.tool("act")
+    replan = graph.replan("replan", counter)
+    graph.path(akv.START, plan, act, replan, akv.END)
+    every = calls(*[call("double", n=n) for n in range(40)])
+    async with runtime([every, say("ok")], engine={"max_model_len": 8000}) as rt:
+        result = await rt.run(graph, "Go")
+    assert results(result.messages) == [str(2 * n) for n in range(40)]
+    async with runtime([every, say("ok")], engine={"max_model_len": 8000}) as rt:
+        result = await rt.run(agent(double, max_tokens=2000), "Go")
+    assert results(result.messages) == ["The call was not run."] * 40
+
+
+async def test_a_call_that_is_cut_off_is_no_answer(runtime: Open) -> None:
+    async with runtime(["<tool_call>\n", say("fine")]) as rt:
+        result = await rt.run(agent(double, max_tokens=3), "Go")
+    assert result.output != "<tool_"
+    assert "cut off" in "".join(message.content for message in result.messages)
+
+
+async def test_a_failed_call_is_no_answer(runtime: Open) -> None:
+    graph = akv.Graph("short")
+    plan, act = graph.plan("plan", agent(double), tool_choice="required"), graph.tool("act")
+    graph.path(akv.START, plan, act, akv.END)
+    async with runtime([call("double", n="x"), call("double", n=4)]) as rt:
+        assert (await rt.run(graph, "Go")).output == "8"
+
+
+class Moody(BaseModel):
+    total: int
+
+    @field_validator("total")
+    @classmethod
+    def _check(cls, value: int) -> int:
+        raise KeyError("boom")
+
+
+async def test_an_output_validator_that_breaks_fails_the_run(runtime: Open, store: MemoryStore) -> None:
+    typed = akv.Agent("typed", instructions="Count.", output=Moody)
+    message = await fails(runtime, store, [say('{"total": 3}')], typed, akv.RunError)
+    assert "KeyError" in message
+
+
+async def test_whatever_a_tool_raises_names_it(runtime: Open, store: MemoryStore) -> None:
+    class Odd(BaseException):
+        pass
+
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    for error in (Odd(), MuteError(), GeneratorExit()):
+
+        async def raising(problem: BaseException = error) -> str:
+            raise problem
+
+        @akv.tool
+        async def strange() -> str:
+            """Raises something strange."""
+            return await raising()
+
+        message = await fails(runtime, store, [call("strange")], agent(strange), akv.ToolError)
+        assert "'strange'" in message
+
+
+async def test_a_prompt_that_is_no_text(runtime: Open) -> None:
+    async with runtime([say("ok")]) as rt:
+        with pytest.raises(akv.SetupError, match="prompt"):
+            await rt.run(agent(), ["Go"])  # type: ignore[arg-type]  # that is what this test is about
+        with pytest.raises(akv.SetupError, match="kv="):
+            await rt.run(agent(), "Go", kv="prefix")  # type: ignore[arg-type]  # as above
+
+
+async def test_a_second_reader_of_a_run_is_told() -> None:
+    feed: Feed[int] = Feed()
+
+    async def read() -> None:
+        assert await anext(feed) == 1
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(akv.SetupError, match="one reader"):
+            await anext(feed)
+        feed.put(1)
+
+
+async def test_closing_a_runtime_ends_its_runs(store: MemoryStore) -> None:
+    @akv.tool
+    async def wait(ctx: akv.Context[None]) -> str:
+        """Waits."""
+        await ctx.sleep(1000)
+        return ""
+
+    async with anyio.create_task_group() as tasks, akv.Runtime(sim([call("wait"), say("ok")]), store=store) as rt:
+        run = rt.start(agent(wait), "Go")
+        started = anyio.Event()
+
+        async def one() -> None:
+            async with run:
+                async for event in run:
+                    if event.type == "call_started":
+                        started.set()
+
+        tasks.start_soon(one)
+        await started.wait()
+    assert run.state.end is not None
+    assert run.state.end.type == "run_cancelled"
+    await store.open()
+    await check_journal(store, run)
+    with pytest.raises(akv.AgentKVError):
+        async with run:
+            pass
+
+
+async def test_a_run_within_a_tool_does_not_wait_behind_its_parent(runtime: Open) -> None:
+    async with runtime(
+        lambda request: [0, 1], engine={"pool_blocks": 64, "max_model_len": 1024, "max_num_seqs": 8}
+    ) as rt:
+        inner = akv.Agent("inner", instructions="Inner.")
+
+        @akv.tool
+        async def ask() -> str:
+            """Asks another agent."""
+            return (await rt.run(inner, "Go", working_set=1000)).output
+
+        outer = agent(ask)
+        script = Script([call("ask"), say("ok")])
+        rt.engine._respond = lambda request: (  # type: ignore[attr-defined]  # two scripts on one engine
+            script(request) if "plan" in request.tag and len(request.token_ids) > 60 else [0, 1]
+        )
+        with anyio.fail_after(20):
+            await rt.run(outer, "Go", working_set=1000, limits=akv.Limits(seconds=600))

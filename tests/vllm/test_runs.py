@@ -60,7 +60,7 @@ async def test_a_resume_hits_exactly_what_was_predicted(vllm_engine: VLLMEngine,
     salts = uuid4().hex, uuid4().hex
     async with akv.Runtime(vllm_engine) as rt:
         prompt = next(prompts)
-        ahead = await rt.run(office(rules, weigh), prompt, deps=3.0, kv=kv("bidirectional"), cache_salt=salts[0])
+        ahead = await rt.run(office(rules, weigh), prompt, deps=10.0, kv=kv("bidirectional"), cache_salt=salts[0])
         plain = await rt.run(office(rules, weigh), prompt, deps=0.1, kv=kv("prefix"), cache_salt=salts[1])
     for result in (ahead, plain):
         first, resume = result.kv.steps

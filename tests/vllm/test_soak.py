@@ -19,7 +19,7 @@ from agentkv.engines.vllm import VLLMEngine
 
 SECONDS = float(os.environ.get("AGENTKV_SOAK_SECONDS", "60"))
 SEED = int(os.environ.get("AGENTKV_SOAK_SEED") or random.randrange(1 << 32))
-pytestmark = [pytest.mark.vllm("leases"), pytest.mark.timeout(SECONDS + 300)]
+pytestmark = [pytest.mark.soak, pytest.mark.vllm("leases"), pytest.mark.timeout(SECONDS + 300)]
 
 ANCHOR_TTL = 0.5
 # A third of the load must have so many resumes for its share of hits to mean anything; a slow machine takes longer.

@@ -140,7 +140,7 @@ class Dialect(ABC):
             found, rest = self.find_calls(rest)
         calls = tuple(
             ToolCall(f"call_{number:04}", call.name, call.arguments)
-            for number, call in enumerate(found[: shape.max_calls], next_call_number)
+            for number, call in enumerate(found, next_call_number)
         )
         problem = problem or _problem(label, found, shape)
         return Turn(label=label, calls=calls, text=rest, problem=problem)
