@@ -111,3 +111,6 @@ class Anchors:
         receipt = await self._engine.prefill(request)
         anchor.ledger.keeping(receipt)
         anchor.token = None if receipt.grant is None else receipt.grant.token
+        if not anchor.users and anchor.token is not None:
+            # its last user left meanwhile
+            self._wanted.put((anchor.token, anchor.ttl))

@@ -13,8 +13,9 @@ from agentkv.tools import Tool
 
 __all__ = ("AgentProgram", "NodeProgram", "Program", "make_program")
 
-# Calls that a model may make in one turn of its own choice; a turn with more is asked for again.
-MOST_CALLS = 32
+# Calls that a model may make in one turn of its own choice; a turn with more is asked for again. Each is a level of
+# nesting in the constraint, of which vLLM takes 64.
+MOST_CALLS = 8
 
 
 @frozen(kw_only=True)

@@ -244,7 +244,7 @@ class TestLabels:
 class TestShape:
     def test_more_calls_than_allowed_are_a_problem(self):
         turn = HERMES.parse(CALL * 3, TurnShape(tools=(STOP,), max_calls=2), 1)
-        assert (len(turn.calls), turn.problem) == (2, "At most 2 calls are allowed; there were 3.")
+        assert (len(turn.calls), turn.problem) == (3, "At most 2 calls are allowed; there were 3.")
 
     def test_exact_calls_are_checked(self):
         shape = TurnShape(tools=(FIND, STOP), choice=("stop", "stop"))
