@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
+import anyio
 from attrs import evolve
 
 from agentkv.engines.base import Engine
@@ -59,7 +60,9 @@ class Tenure:
         parent = _parent.get()
         if parent is not None and parent[0] == self._engine.info.engine_id:
             payload["parent"] = parent[1]
-        answer = await self._engine.kv("admit", payload)
+        # Shielded: a run that is cancelled meanwhile would not know the ticket that it has to give back.
+        with anyio.CancelScope(shield=True):
+            answer = await self._engine.kv("admit", payload)
         if (why := answer.get("refused")) is not None:
             raise AdmissionRefused(f"run {self._run_id!r} was not admitted: {why}")
         if "error" in answer:
