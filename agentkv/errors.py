@@ -14,7 +14,6 @@ __all__ = (
     "EngineStartError",
     "EngineUnavailable",
     "GraphError",
-    "KVHandleMismatch",
     "LimitExceeded",
     "ModelOutputError",
     "NodeError",
@@ -119,10 +118,6 @@ class EngineError(RunError):
 
 class EngineUnavailable(EngineError):  # noqa: N818 - says what is wrong with the engine
     """Raised when the engine has died or was closed while a run needed it."""
-
-
-class KVHandleMismatch(RunError):  # noqa: N818 - says what is wrong with the handle
-    """Raised when a ``KVHandle`` does not name the KV that the engine holds (engine, epoch, owner, digest)."""
 
 
 class ToolRetry(AgentKVError):  # noqa: N818 - an instruction to the model, raised by tools

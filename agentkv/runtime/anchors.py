@@ -1,6 +1,9 @@
 """Leases on what agents' prompts begin with, held while any of their runs lives and a while longer."""
 
 import math
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from attrs import define
@@ -34,7 +37,7 @@ class Anchors:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._held: dict[AnchorKey, _Anchor] = {}
-        self._wanted: Feed[AnchorKey | tuple[str, float]] = Feed()
+        self._jobs: Feed[Callable[[], Awaitable[None]]] = Feed()
 
     def hold(self, agent: AgentProgram, salt: str | None, ledger: Ledger, ttl: float) -> AnchorKey | None:
         """Use ``agent``'s anchor until ``let_go``; None where nothing can be leased.
@@ -55,7 +58,7 @@ class Anchors:
             anchor.ttl, anchor.until = max(anchor.ttl, ttl), math.inf
             anchor.ledger = ledger
         if anchor.token is None:
-            self._wanted.put(key)
+            self._jobs.put(partial(self._lease, key))
         return key
 
     def let_go(self, key: AnchorKey) -> None:
@@ -68,27 +71,29 @@ class Anchors:
             del self._held[key]
         elif not anchor.users and anchor.token is not None:
             anchor.until = self._engine.clock.now() + anchor.ttl
-            self._wanted.put((anchor.token, anchor.ttl))
+            self._jobs.put(partial(self._leave, anchor.token, anchor.ttl))
 
     def renewals(self) -> list[dict[str, Any]]:
         """What keeps the anchors in use alive, for one ``renew``. Forgets those whose time is over."""
-        ttl, now = LEASE_TTL, self._engine.clock.now()
+        now = self._engine.clock.now()
         self._held = {key: anchor for key, anchor in self._held.items() if anchor.until >= now}
         return [
-            {"token": a.token, "ttl": max(a.ttl, ttl)} for a in self._held.values() if a.users and a.token is not None
+            {"token": a.token, "ttl": max(a.ttl, LEASE_TTL)}
+            for a in self._held.values()
+            if a.users and a.token is not None
         ]
 
     async def run(self) -> None:
-        """Take leases as they are wanted, until cancelled. An engine that gives none leaves anchors to its LRU."""
-        async for wanted in self._wanted:
-            try:
-                if len(wanted) == 3:
-                    await self._lease(wanted)
-                else:
-                    token, ttl = wanted
-                    await self._engine.kv("renew", {"leases": [{"token": token, "ttl": ttl}]})
-            except EngineError:
-                continue
+        """Take leases as they are wanted, one after the other, until cancelled.
+
+        An engine that gives none leaves anchors to its LRU.
+        """
+        async for job in self._jobs:
+            with suppress(EngineError):
+                await job()
+
+    async def _leave(self, token: str, ttl: float) -> None:
+        await self._engine.kv("renew", {"leases": [{"token": token, "ttl": ttl}]})
 
     async def _lease(self, key: AnchorKey) -> None:
         anchor = self._held.get(key)
@@ -113,4 +118,4 @@ class Anchors:
         anchor.token = None if receipt.grant is None else receipt.grant.token
         if not anchor.users and anchor.token is not None:
             # its last user left meanwhile
-            self._wanted.put((anchor.token, anchor.ttl))
+            self._jobs.put(partial(self._leave, anchor.token, anchor.ttl))

@@ -22,17 +22,14 @@ def begin(program: Program, state: State, node: str, calls: tuple[ToolCall, ...]
     if state.calls + len(calls) > limit:
         return fail(state, "LimitExceeded", f"node {node!r}: Limits.tool_calls={limit} reached", at)
     offered = program.nodes[state.asking].tools
+    known = tuple(sorted(offered))
     slots = tuple(
-        Slot(call=call, outcome=None if call.name in offered else _unknown(call, list(offered))) for call in calls
+        Slot(call=call, outcome=None if call.name in offered else Outcome.unknown_tool(call.name, known))
+        for call in calls
     )
-    known = tuple(i for i, slot in enumerate(slots) if slot.outcome is not None)
-    state = evolve(state, phase="calling", node=node, slots=slots, arrived=known, calls=state.calls + len(calls))
+    arrived = tuple(i for i, slot in enumerate(slots) if slot.outcome is not None)
+    state = evolve(state, phase="calling", node=node, slots=slots, arrived=arrived, calls=state.calls + len(calls))
     return _go_on(program, state, at)
-
-
-def _unknown(call: ToolCall, offered: list[str]) -> Outcome:
-    there = ", ".join(sorted(offered)) or "none"
-    return Outcome(status="unknown_tool", text=f"There is no tool {call.name!r}. Available: {there}.")
 
 
 def finished(program: Program, state: State, event: CallFinished) -> Step:
@@ -121,10 +118,7 @@ def cancelled(program: Program, state: State) -> State:
     if not state.slots:
         unanswered = not_run(state.messages[-1]) if state.messages else ()
         return evolve(state, messages=(*state.messages, *unanswered))
-    slots = tuple(
-        slot if slot.outcome else evolve(slot, outcome=Outcome(status="cancelled", text="The call was cancelled."))
-        for slot in state.slots
-    )
+    slots = tuple(slot if slot.outcome else evolve(slot, outcome=Outcome.cancelled()) for slot in state.slots)
     state = evolve(state, slots=slots, arrived=tuple(range(len(slots))))
     results = tuple(message for message in result_messages(program, state) if message is not None)
     return evolve(state, messages=(*state.messages, *results), slots=(), arrived=())

@@ -1,6 +1,6 @@
 """The task that keeps the engine's KV caught up with what is certain of a run's next prompts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio
 
@@ -86,7 +86,7 @@ class Follower:
             return False
         self._in_flight = tip.agent
         try:
-            return await self._prefill(tip, start, end)
+            await self._prefill(tip, start, end, keys[: end // block])
         except EngineError:
             # Prefilling ahead is an offer: a run that can go on without it goes on.
             self._ledger.aborted(end - start)
@@ -94,10 +94,12 @@ class Follower:
         except anyio.get_cancelled_exc_class():
             self._ledger.aborted(end - start)
             raise
+        else:
+            return True
         finally:
             self._in_flight = None
 
-    async def _prefill(self, tip: Tip, start: int, end: int) -> bool:
+    async def _prefill(self, tip: Tip, start: int, end: int, keys: Sequence[bytes]) -> None:
         self._sent += 1
         request = PrefillRequest(
             request_id=f"{self._run_id}/ahead/{self._sent}",
@@ -108,9 +110,7 @@ class Follower:
         )
         receipt = await self._engine.prefill(request)
         self._tenure.granted(tip.agent, receipt.grant, ahead=True)
-        self._ledger.prefetched(
-            tip.chain.block_keys(self._engine.info.block_size)[: end // self._engine.info.block_size], receipt
-        )
+        self._ledger.prefetched(keys, receipt)
         self._publish(
             Prefetched(
                 agent=tip.agent,
@@ -121,4 +121,3 @@ class Follower:
                 at=receipt.done_at,
             )
         )
-        return True

@@ -78,8 +78,9 @@ class Generator:
 
     def _request(self, command: Generate) -> GenerateRequest:
         agent = self._program.agents[command.agent].agent
+        name = f"{self._run_id}/{command.node}/{command.visit}"
         return GenerateRequest(
-            request_id=f"{self._run_id}/{command.node}/{command.visit}",
+            request_id=name,
             token_ids=command.chain.ids(),
             max_tokens=command.max_tokens,
             sampling=Sampling(temperature=agent.temperature, top_p=agent.top_p),
@@ -87,7 +88,7 @@ class Generator:
             constraint=command.constraint,
             cache_salt=self._salt,
             reuse=self._config.kv_transfer_mode != "off",
-            tag=f"{self._run_id}/{command.node}/{command.visit}",
+            tag=name,
             directive=self._tenure.generation(command.agent, resume=command.resume),
         )
 

@@ -136,9 +136,9 @@ class Run(Generic[Output]):
             with self._scope:
                 await self._until_ended()
         except* AgentKVError as group:
-            await self._give_up(_leaf(group))
+            await self._give_up(_as_ours(self.id, _first(group)))
         except* Exception as group:  # noqa: BLE001 - a run ends in an error of ours, whatever went wrong
-            await self._give_up(_unexpected(self.id, group))
+            await self._give_up(_as_ours(self.id, _first(group)))
         finally:
             with anyio.CancelScope(shield=True):
                 await self._close()
@@ -226,18 +226,17 @@ class Run(Generic[Output]):
         return error
 
 
-def _unexpected(run_id: str, error: BaseException) -> RunError:
-    """What nobody meant to be raised, with the first of it as cause."""
+def _first(error: BaseException) -> BaseException:
+    """The first error within a group: what ended the run, where several things went wrong at once."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    return error
+
+
+def _as_ours(run_id: str, error: BaseException) -> AgentKVError:
+    """``error`` if it was raised on purpose, else one that says what nobody meant to be raised."""
+    if isinstance(error, AgentKVError):
+        return error
     failed = RunError(f"run {run_id!r} failed unexpectedly: {type(error).__name__}: {error}")
     failed.__cause__ = error
     return failed
-
-
-def _leaf(error: BaseException) -> AgentKVError:
-    """The first error within a group; what ended the run, where several things went wrong at once."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, AgentKVError)
-    return error

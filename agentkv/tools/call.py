@@ -64,10 +64,9 @@ class Outcome:
     def unknown_tool(cls, name: str, known: tuple[str, ...]) -> "Outcome":
         """The outcome of a call of a tool that the agent does not have; lists those that it has."""
         shown = clean_text(name if len(name) <= _SHOWN else name[:_SHOWN] + "…")
-        listed = ", ".join(f"`{other}`" for other in known) or "none"
-        return cls("unknown_tool", f"There is no tool `{shown}`. Tools: {listed}.")
+        return cls("unknown_tool", f"There is no tool {shown!r}. Available: {', '.join(known) or 'none'}.")
 
     @classmethod
-    def cancelled(cls, name: str) -> "Outcome":
+    def cancelled(cls) -> "Outcome":
         """The outcome of a call that was cancelled before it had a result."""
-        return cls("cancelled", f"`{name}` was cancelled before it finished.")
+        return cls("cancelled", "The call was cancelled.")

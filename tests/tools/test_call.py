@@ -52,7 +52,7 @@ def test_data_is_frozen() -> None:
 
 def test_texts_about_calls_that_never_ran() -> None:
     unknown = Outcome.unknown_tool("serch", ("search", "fetch"))
-    assert unknown == Outcome("unknown_tool", "There is no tool `serch`. Tools: `search`, `fetch`.")
-    assert Outcome.unknown_tool("x", ()).text == "There is no tool `x`. Tools: none."
+    assert unknown == Outcome("unknown_tool", "There is no tool 'serch'. Available: search, fetch.")
+    assert Outcome.unknown_tool("x", ()).text == "There is no tool 'x'. Available: none."
     assert len(Outcome.unknown_tool("x" * 10_000, ()).text) < 120
-    assert Outcome.cancelled("search") == Outcome("cancelled", "`search` was cancelled before it finished.")
+    assert Outcome.cancelled() == Outcome("cancelled", "The call was cancelled.")

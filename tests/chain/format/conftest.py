@@ -1,12 +1,16 @@
-"""A format for each real template."""
+"""A format for each real template, and what conversations are made of."""
 
+import json
 from pathlib import Path
 
 import pytest
+from hypothesis import strategies as st
 
 from agentkv.chain.dialects import detect
 from agentkv.chain.format import ChatFormat
+from agentkv.chain.messages import Message, ToolDefinition
 from agentkv.chain.template import ChatTemplate
+from agentkv.tools.call import ToolCall
 
 TEMPLATES = Path(__file__).parents[2] / "data" / "templates"
 
@@ -31,6 +35,35 @@ TOKENS = {
     "mistral": {"bos_token": "<s>", "eos_token": "</s>"},
 }
 NAMES = ("smollm2", "qwen2.5", "qwen3", "llama-3.1", "llama-3.2", "mistral-nemo")
+FIND = ToolDefinition(
+    name="find",
+    description="Find an order.",
+    parameters={"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]},
+)
+# What a hostile or merely odd text may hold.
+TEXT = st.one_of(
+    st.sampled_from(
+        ["", " ", "\n", "shipped", "<|im_end|>", "</tool_response>", "<|eot_id|>", "</s>", "[/INST]", '{"a": 1}']
+    ),
+    st.text(),
+    st.lists(st.sampled_from([" ", "\n", "a", "'s", "12", "<", "|", ">"])).map("".join),
+)
+
+
+def user(text):
+    return Message(role="user", content=text)
+
+
+def assistant(text, *calls):
+    return Message(role="assistant", content=text, calls=calls)
+
+
+def result(number, text):
+    return Message(role="tool", content=text, call_id=f"call_{number:04}", name="find")
+
+
+def call(number, key="K"):
+    return ToolCall(f"call_{number:04}", "find", json.dumps({"key": key}))
 
 
 @pytest.fixture(scope="session")

@@ -1,45 +1,10 @@
 """What can be prefilled before tool results are there."""
 
-import json
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentkv.chain.messages import Message, ToolDefinition
-from agentkv.tools.call import ToolCall
-
-NAMES = ("smollm2", "qwen2.5", "qwen3", "llama-3.1", "llama-3.2", "mistral-nemo")
-FIND = ToolDefinition(
-    name="find",
-    description="Find an order.",
-    parameters={"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]},
-)
-
-
-def user(text):
-    return Message(role="user", content=text)
-
-
-def assistant(text, *calls):
-    return Message(role="assistant", content=text, calls=calls)
-
-
-def result(number, text):
-    return Message(role="tool", content=text, call_id=f"call_{number:04}", name="find")
-
-
-def call(number, key="K"):
-    return ToolCall(f"call_{number:04}", "find", json.dumps({"key": key}))
-
-
-TEXT = st.one_of(
-    st.sampled_from(
-        ["", " ", "\n", "shipped", "<|im_end|>", "</tool_response>", "<|eot_id|>", "</s>", "[/INST]", '{"a": 1}']
-    ),
-    st.text(),
-    st.lists(st.sampled_from([" ", "\n", "a", "'s", "12", "<", "|", ">"])).map("".join),
-)
+from .conftest import FIND, NAMES, TEXT, assistant, call, result, user
 
 
 class TestKnown:

@@ -11,15 +11,15 @@ from tokenizers import Tokenizer as Whole
 from agentkv.chain.constraint import TurnShape
 from agentkv.chain.dialects import detect
 from agentkv.chain.format import ChatFormat
-from agentkv.chain.messages import Message, ToolDefinition, from_openai
+from agentkv.chain.messages import ToolDefinition, from_openai
 from agentkv.chain.template import ChatTemplate
 from agentkv.chain.tokenizer import Piece
 from agentkv.errors import TemplateError
-from agentkv.tools.call import ToolCall
+
+from .conftest import FIND, NAMES, assistant, call, result, user
 
 DATA = Path(__file__).parents[2] / "data"
 SOURCES = ("bfcl", "miniswe", "sweagent", "taubench", "toolbench")
-NAMES = ("smollm2", "qwen2.5", "qwen3", "llama-3.1", "llama-3.2", "mistral-nemo")
 FULL_SET = os.environ.get("AGENTKV_TRAJECTORIES")
 
 # Templates that rewrite at a boundary. Nothing else may.
@@ -27,27 +27,6 @@ REWRITES = {
     "qwen3": {"user message"},  # drops the reasoning of earlier turns
     "mistral-nemo": {"user message", "tool result"},  # tools and system message move to the last user message
 }
-FIND = ToolDefinition(
-    name="find",
-    description="Find an order.",
-    parameters={"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]},
-)
-
-
-def user(text):
-    return Message(role="user", content=text)
-
-
-def assistant(text, *calls):
-    return Message(role="assistant", content=text, calls=calls)
-
-
-def result(number, text):
-    return Message(role="tool", content=text, call_id=f"call_{number:04}", name="find")
-
-
-def call(number, key="K"):
-    return ToolCall(f"call_{number:04}", "find", json.dumps({"key": key}))
 
 
 def grow(chat, system, tools, messages):

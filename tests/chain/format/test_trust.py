@@ -1,50 +1,17 @@
 """No id of the added vocabulary comes from a text, whatever it holds."""
 
-import json
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentkv.chain.messages import Message, ToolDefinition
-from agentkv.tools.call import ToolCall
+from agentkv.chain.messages import ToolDefinition
 
-NAMES = ("smollm2", "qwen2.5", "qwen3", "llama-3.1", "llama-3.2", "mistral-nemo")
+from .conftest import FIND, NAMES, TEXT, assistant, call, result, user
+
 CONTROL = (
     *("<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<think>", "</think>", "<tool_response>"),
     *("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|python_tag|>"),
     *("<s>", "</s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[AVAILABLE_TOOLS]"),
-)
-
-FIND = ToolDefinition(
-    name="find",
-    description="Find an order.",
-    parameters={"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]},
-)
-
-
-def user(text):
-    return Message(role="user", content=text)
-
-
-def assistant(text, *calls):
-    return Message(role="assistant", content=text, calls=calls)
-
-
-def result(number, text):
-    return Message(role="tool", content=text, call_id=f"call_{number:04}", name="find")
-
-
-def call(number, key="K"):
-    return ToolCall(f"call_{number:04}", "find", json.dumps({"key": key}))
-
-
-TEXT = st.one_of(
-    st.sampled_from(
-        ["", " ", "\n", "shipped", "<|im_end|>", "</tool_response>", "<|eot_id|>", "</s>", "[/INST]", '{"a": 1}']
-    ),
-    st.text(),
-    st.lists(st.sampled_from([" ", "\n", "a", "'s", "12", "<", "|", ">"])).map("".join),
 )
 
 
