@@ -103,7 +103,7 @@ def _result_message(program: Program, state: State, slot: Slot, room: int) -> Me
 
 
 def _room(program: Program, state: State) -> int:
-    """Tokens that results may take: the context less the longest chain and the next answer."""
+    """Tokens that results may take: the context less the asking agent's chain and its next answer."""
     asking = program.nodes[state.asking]
     used = len(state.chains[asking.agent.agent.name].chain)
     return program.max_model_len - used - asking.max_tokens - RESULT_OVERHEAD * (1 + len(state.slots))
