@@ -28,6 +28,11 @@ JOIN event AS last ON last.run_id = first.run_id
     AND last.seq = (SELECT max(seq) FROM event WHERE run_id = first.run_id)
 WHERE first.seq = 0 ORDER BY first.rowid
 """
+# One statement, so that all is as of one moment: another process may be creating the file.
+_IDENTITY = """
+SELECT (SELECT application_id FROM pragma_application_id), (SELECT user_version FROM pragma_user_version),
+    (SELECT count(*) FROM sqlite_master)
+"""
 _REMEDIES = {
     sqlite3.SQLITE_NOTADB: "give the path of a journal or of a new file",
     sqlite3.SQLITE_CORRUPT: "restore it from a copy",
@@ -123,10 +128,7 @@ class SQLiteFile:
 
     def _is_new(self) -> bool:
         """Whether the file is empty. Raises ``StoreError`` when it is neither that nor a journal we can read."""
-        application, version, tables = (
-            self._connection.execute(statement).fetchone()[0]
-            for statement in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
-        )
+        application, version, tables = self._connection.execute(_IDENTITY).fetchone()
         if (application, version, tables) == (0, 0, 0):
             return True
         if application != _APPLICATION:
