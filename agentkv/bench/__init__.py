@@ -2,8 +2,8 @@
 
 from agentkv.bench.delay import Delay
 from agentkv.bench.modes import MODES, ModeConfig, find_modes
-from agentkv.bench.runner import SeedBench, run_seed
+from agentkv.bench.runner import Benchmark, run_benchmark
+from agentkv.bench.seed import SeedShape
 from agentkv.bench.table import table_lines
-from agentkv.bench.workload import SeedShape
 
-__all__ = ("MODES", "Delay", "ModeConfig", "SeedBench", "SeedShape", "find_modes", "run_seed", "table_lines")
+__all__ = ("MODES", "Benchmark", "Delay", "ModeConfig", "SeedShape", "find_modes", "run_benchmark", "table_lines")

@@ -2,19 +2,21 @@
 
 It drives the engine with token ids by the runtime's own parts (``Chain``, ``Ledger``, ``Follower``, ``Tenure``)
 and not through a graph. A model with random weights calls no tool, a small one does not call it exactly so often, and
-generations of unequal length cannot be compared; here each is ``output_tokens`` long by ``min_tokens``.
+generations of unequal length cannot be compared; here each is as long as its plan says, by ``min_tokens``.
 
 Where the engine admits, an agent declares what it will hold at its end, exactly; its anchor is not leased on its
 own, since as long as any agent lives the anchor is part of that one's chain.
 """
 
 from contextlib import aclosing
+from functools import reduce
 
 import anyio
+from attrs import frozen
 
 from agentkv.bench.stage import Stage
-from agentkv.bench.turn import Turn
-from agentkv.bench.workload import ChainPlan
+from agentkv.bench.turn import Source, Turn
+from agentkv.bench.workload import AgentPlan, Output, Wait
 from agentkv.chain import Chain, Segment, SegmentKind
 from agentkv.engines import Delta, GenerateRequest, Usage
 from agentkv.errors import EngineError
@@ -31,7 +33,7 @@ NAME = "bench"
 class BenchAgent:
     """One agent of a repetition."""
 
-    def __init__(self, stage: Stage, plan: ChainPlan) -> None:
+    def __init__(self, stage: Stage, plan: AgentPlan) -> None:
         self._stage, self._plan = stage, plan
         self._clock = stage.engine.clock
         self._block = stage.engine.info.block_size
@@ -50,8 +52,8 @@ class BenchAgent:
             if self._stage.mode.follow:
                 group.start_soon(self._follower.run)
             self._stage.heartbeat.join(self._tenure)
-            shared = self._plan.shape.shared_tokens // self._block
-            await self._tenure.admit(-(-self._plan.end_tokens // self._block), f"{self._stage.salt}/anchor", shared)
+            anchor, shared = f"{self._stage.salt}/{self._plan.group}", self._plan.anchor_tokens // self._block
+            await self._tenure.admit(-(-self._plan.end_tokens // self._block), anchor, shared)
             await self._work(arrived)
             group.cancel_scope.cancel()
             self._stage.heartbeat.part(self._tenure)
@@ -64,34 +66,30 @@ class BenchAgent:
 
     async def _work(self, arrived: float) -> None:
         held = self._clock.now() - arrived
-        chain, ready_at = self._prompt(), arrived
-        known = self._plan.shape.shared_tokens
-        for number in range(len(self._plan.tools) + 1):
-            chain = await self._generate(chain, number, ready_at, held, known)
-            held = 0.0
-            if number < len(self._plan.tools):
-                known, chain = await self._use_tool(chain, number)
-                ready_at = self._clock.now()
+        chain = reduce(Chain.extend, self._plan.prompt(), Chain.empty())
+        moment = _Moment(ready_at=arrived, held=held, known=self._plan.anchor_tokens)
+        waits = self._plan.waits
+        for number in range(len(waits) + 1):
+            chain = await self._generate(chain, number, moment)
+            if number < len(waits):
+                chain, moment = await self._wait(chain, number, waits[number])
 
-    def _prompt(self) -> Chain:
-        chain = _extend(Chain.empty(), "anchor", self._plan.anchor())
-        for turn, ids in enumerate(self._plan.history()):
-            chain = _extend(chain, "assistant" if turn % 2 else "user", ids)
-        return chain
-
-    async def _use_tool(self, chain: Chain, call: int) -> tuple[int, Chain]:
-        """The chain with the result in it, and how much of that was known before the result's last part."""
-        known, pieces = len(chain), self._plan.pieces(call)
-        await self._tenure.waiting(self._stage.tool_times.expected((NAME,)))
-        for piece in pieces:
+    async def _wait(self, chain: Chain, number: int, wait: Wait) -> tuple[Chain, "_Moment"]:
+        """The chain with what came in it, and how much of that was known before the last part."""
+        known, diverged_at = len(chain), None
+        await self._tenure.waiting(self._stage.tool_times.expected((wait.name,)))
+        for arrival in self._plan.arrivals(number):
             if self._stage.mode.follow:
                 self._follower.follow((Tip(agent=NAME, chain=chain),))
-            await self._clock.sleep(self._plan.tools[call].seconds / len(pieces))
-            known, chain = len(chain), _extend(chain, "tool_result", piece)
-        self._stage.tool_times.add(NAME, self._plan.tools[call].seconds)
-        return known, chain
+            await self._clock.sleep(arrival.seconds)
+            if arrival.keep is not None:
+                chain, diverged_at = _cut(chain, arrival.keep), arrival.keep
+            known, chain = len(chain), _extend(chain, "tool_result" if wait.source == "tool" else "user", arrival.ids)
+        self._stage.tool_times.add(wait.name, wait.seconds)
+        source = wait.source
+        return chain, _Moment(ready_at=self._clock.now(), known=known, diverged_at=diverged_at, source=source)
 
-    async def _generate(self, chain: Chain, number: int, ready_at: float, held: float, known: int) -> Chain:
+    async def _generate(self, chain: Chain, number: int, moment: "_Moment") -> Chain:
         adopted = await self._follower.adopt(NAME) if self._stage.mode.follow else False
         keys = chain.block_keys(self._block)
         ask = Ask(
@@ -99,12 +97,14 @@ class BenchAgent:
             visit=number,
             agent=NAME,
             prompt=len(chain),
-            known=known,
+            known=moment.known,
             keys=keys,
             predicted=self._ledger.predict(keys, len(chain)),
             adopted=adopted,
+            diverged_at=moment.diverged_at,
         )
-        request = self._request(chain, number)
+        output = self._plan.output(number)
+        request = self._request(chain, number, output)
         sent_at = self._clock.now()
         ids, first_at, usage = await self._stream(request)
         after = _extend(chain, "assistant", tuple(ids))
@@ -114,8 +114,9 @@ class BenchAgent:
             Turn(
                 chain=self._plan.number,
                 number=number,
-                ready_at=ready_at,
-                held_s=held,
+                source=moment.source,
+                ready_at=moment.ready_at,
+                held_s=moment.held,
                 sent_at=sent_at,
                 first_at=first_at,
                 done_at=self._clock.now(),
@@ -128,13 +129,12 @@ class BenchAgent:
         )
         return after
 
-    def _request(self, chain: Chain, number: int) -> GenerateRequest:
-        length = self._plan.shape.output_tokens
+    def _request(self, chain: Chain, number: int, output: Output) -> GenerateRequest:
         return GenerateRequest(
             request_id=f"{self._id}/{number}",
             token_ids=chain.ids(),
-            max_tokens=length,
-            min_tokens=length,
+            max_tokens=output.tokens,
+            min_tokens=output.tokens,
             cache_salt=self._stage.salt,
             reuse=self._stage.mode.reuse,
             tag=f"{self._id}/{number}",
@@ -154,6 +154,17 @@ class BenchAgent:
         return ids, first_at, usage
 
 
+@frozen(kw_only=True)
+class _Moment:
+    """Why and since when a generation can be asked for, and how much of its prompt was known before that."""
+
+    ready_at: float
+    known: int
+    held: float = 0.0
+    diverged_at: int | None = None
+    source: Source = "start"
+
+
 def _usage(request: GenerateRequest, last: Delta | None, generated: int) -> Usage:
     if last is None or last.usage is None:
         raise EngineError(f"request {request.request_id!r}: the engine ended it without a result")
@@ -163,6 +174,11 @@ def _usage(request: GenerateRequest, last: Delta | None, generated: int) -> Usag
             "modes cannot be compared on this engine"
         )
     return last.usage
+
+
+def _cut(chain: Chain, keep: int) -> Chain:
+    """The first ``keep`` tokens of a chain, as one that goes on otherwise from there."""
+    return _extend(Chain.empty(), "template", tuple(chain.ids()[:keep]))
 
 
 def _extend(chain: Chain, kind: SegmentKind, ids: tuple[int, ...]) -> Chain:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from agentkv.bench.measure import Repetition
-from agentkv.bench.workload import SeedShape
+from agentkv.bench.workload import Workload
 from agentkv.engines import EngineInfo
 
 __all__ = ("best_cap", "candidate_caps")
@@ -12,18 +12,18 @@ __all__ = ("best_cap", "candidate_caps")
 SHARES = (0.8, 1.0, 1.25)
 
 
-def candidate_caps(shape: SeedShape, info: EngineInfo) -> list[int]:
+def candidate_caps(workload: Workload, info: EngineInfo) -> list[int]:
     """Limits worth trying: around as many agents as the pool holds at their full length.
 
     Where the pool holds all of them, or the engine does not say what it holds, the one limit that limits nothing.
     """
-    block = info.block_size
-    shared = shape.shared_blocks(block)
-    own = (shape.blocks(block) - shared) / shape.chains
-    fits = shape.chains if info.pool_blocks is None else (info.pool_blocks - shared) / own
-    if fits >= shape.chains:
-        return [shape.chains]
-    return sorted({min(shape.chains, max(1, round(fits * share))) for share in SHARES})
+    block, agents = info.block_size, len(workload.plans)
+    shared = workload.shared_blocks(block)
+    own = (workload.blocks(block) - shared) / agents
+    fits = agents if info.pool_blocks is None else (info.pool_blocks - shared) / own
+    if fits >= agents:
+        return [agents]
+    return sorted({min(agents, max(1, round(fits * share))) for share in SHARES})
 
 
 async def best_cap(

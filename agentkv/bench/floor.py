@@ -1,12 +1,14 @@
 """What the same resumes cost at best: the floor and the ideal, on an idle engine."""
 
+from collections.abc import Iterator
 from contextlib import aclosing
 from typing import Any
 
 from attrs import frozen
 
 from agentkv.bench.measure import figures
-from agentkv.bench.workload import ChainPlan, SeedShape, random_ids
+from agentkv.bench.random_ids import random_ids
+from agentkv.bench.workload import AgentPlan, Workload
 from agentkv.engines import Engine, GenerateRequest, PrefillRequest
 
 __all__ = ("Floor", "measure_floor")
@@ -30,13 +32,11 @@ class Floor:
         return {"floor_ms": figures(self.floor, scale=1e3), "ideal_ms": figures(self.ideal, scale=1e3)}
 
 
-async def measure_floor(engine: Engine, shape: SeedShape, samples: int) -> Floor:
-    """Ask for ``samples`` resumes, spread over agents and calls, one after the other with nothing else running."""
+async def measure_floor(engine: Engine, workload: Workload, samples: int) -> Floor:
+    """Ask for ``samples`` resumes, spread over agents and tools, one after the other with nothing else running."""
     floor, ideal = [], []
-    for number in range(samples if shape.tool_calls else 0):
-        plan = shape.plans[number * shape.chains // samples % shape.chains]
-        call = number % shape.tool_calls
-        known, prompt = _resume(plan, call)
+    for number, (plan, wait) in enumerate(_resumes(workload, samples)):
+        known, prompt = _resume(plan, wait)
         salt = f"floor/{number}"
         await _prefill(engine, prompt[:known], salt)
         floor.append(await _ttft(engine, prompt, salt, f"{salt}/floor"))
@@ -46,17 +46,28 @@ async def measure_floor(engine: Engine, shape: SeedShape, samples: int) -> Floor
     return Floor(floor=tuple(floor), ideal=tuple(ideal))
 
 
-def _resume(plan: ChainPlan, call: int) -> tuple[int, list[int]]:
-    """The prompt after call ``call``, and how much of it was known before the result's last part."""
-    ids = [*plan.anchor(), *(i for turn in plan.history() for i in turn)]
-    last: tuple[int, ...] = ()
-    for number in range(call + 1):
-        # Of the right length: what the model will say is not known here, and costs the same.
-        ids.extend(random_ids(f"floor/{plan.number}/{number}", plan.shape.output_tokens))
-        pieces = plan.pieces(number)
-        ids.extend(i for piece in pieces for i in piece)
-        last = pieces[-1]
-    return len(ids) - len(last), ids
+def _resumes(workload: Workload, samples: int) -> Iterator[tuple[AgentPlan, int]]:
+    """Agents and which of their waits; fewer than ``samples`` only where no agent waits for a tool."""
+    after = [(plan, [at for at, wait in enumerate(plan.waits) if wait.source == "tool"]) for plan in workload.plans]
+    able = [(plan, waits) for plan, waits in after if waits]
+    for number in range(samples if able else 0):
+        plan, waits = able[number * len(able) // samples % len(able)]
+        yield plan, waits[number % len(waits)]
+
+
+def _resume(plan: AgentPlan, wait: int) -> tuple[int, list[int]]:
+    """The prompt after wait ``wait``, and how much of it was known before the last part came."""
+    ids = [i for segment in plan.prompt() for i in segment.ids]
+    known = 0
+    for number in range(wait + 1):
+        output = plan.output(number)
+        # Of the right length where the model is free: what it will say is not known here, and costs the same.
+        ids.extend(output.forced or random_ids(f"floor/{plan.number}/{number}", output.tokens))
+        for arrival in plan.arrivals(number):
+            ids = ids[: arrival.keep]
+            known = len(ids)
+            ids.extend(arrival.ids)
+    return known, ids
 
 
 async def _prefill(engine: Engine, ids: list[int], salt: str) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
-from agentkv.bench.workload import SeedShape, random_ids
+from agentkv.bench.random_ids import random_ids
+from agentkv.bench.workload import Workload
 from agentkv.config import EngineKV
 from agentkv.engines import Engine, GenerateRequest, PrefillRequest, open_engine
 from agentkv.errors import SetupError
@@ -26,7 +27,7 @@ class EngineHost:
     def __init__(
         self,
         spec: str,
-        shape: SeedShape,
+        workload: Workload,
         *,
         block: int,
         pool: float | None,
@@ -34,7 +35,7 @@ class EngineHost:
         options: Mapping[str, Any],
         progress: Callable[[str], None],
     ) -> None:
-        self._spec, self._shape, self._block, self._warm_up = spec, shape, block, warm_up
+        self._spec, self._workload, self._block, self._warm_up = spec, workload, block, warm_up
         self._simulated = spec.partition(":")[0] == "sim"
         self._base = {**self._sizes(pool), **options}
         self._progress = progress
@@ -73,23 +74,23 @@ class EngineHost:
 
     def _sizes(self, pool: float | None) -> dict[str, Any]:
         """Pool and maximum length. The pool is a share of what all agents hold at their ends."""
-        longest = -(-(self._shape.longest + 1) // self._block)
+        longest = -(-(self._workload.longest + 1) // self._block)
         sizes: dict[str, Any] = {"block_size": self._block, "max_model_len": longest * self._block}
         if pool is None:
             return sizes
-        blocks = round(self._shape.blocks(self._block) * pool)
+        blocks = round(self._workload.blocks(self._block) * pool)
         if blocks < longest:
             raise SetupError(
                 f"pool={pool:g} of the working set is {blocks} blocks, but the longest chain alone needs {longest}; "
-                f"give at least {longest / self._shape.blocks(self._block):.3f}"
+                f"give at least {longest / self._workload.blocks(self._block):.3f}"
             )
         # vLLM keeps one block, the null block, for itself.
         return {**sizes, **({"pool_blocks": blocks} if self._simulated else {"num_gpu_blocks_override": blocks + 1})}
 
     async def _warm(self, engine: Engine) -> None:
-        short = min(SHORT_WARM_UP_TOKENS, self._shape.prompt_tokens)
+        short = min(SHORT_WARM_UP_TOKENS, self._workload.prompt_tokens)
         for number in range(self._warm_up):
-            tokens = self._shape.prompt_tokens if number < FULL_WARM_UPS else short
+            tokens = self._workload.prompt_tokens if number < FULL_WARM_UPS else short
             ids = random_ids(f"warm-up/{number}", tokens)
             await engine.prefill(PrefillRequest(request_id=f"warm-up/{number}", token_ids=list(ids)))
 

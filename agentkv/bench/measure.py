@@ -75,7 +75,7 @@ class Repetition:
     @property
     def resumes(self) -> list[Turn]:
         """The turns that a tool's result made possible."""
-        return [turn for turn in self.turns if turn.number > 0]
+        return [turn for turn in self.turns if turn.source == "tool"]
 
     def to_json(self) -> dict[str, Any]:
         """The figures of this repetition as plain values; milliseconds, seconds, tokens."""

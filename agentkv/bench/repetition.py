@@ -9,7 +9,7 @@ from agentkv.bench.agent import BenchAgent
 from agentkv.bench.measure import Repetition
 from agentkv.bench.modes import ModeConfig
 from agentkv.bench.stage import Stage
-from agentkv.bench.workload import SeedShape
+from agentkv.bench.workload import Workload
 from agentkv.engines import Engine
 from agentkv.errors import AgentKVError
 
@@ -19,13 +19,13 @@ SAMPLE_SECONDS = 0.25
 
 
 async def run_repetition(
-    engine: Engine, shape: SeedShape, mode: ModeConfig, salt: str, ended: Callable[[int], None]
+    engine: Engine, workload: Workload, mode: ModeConfig, salt: str, ended: Callable[[int], None]
 ) -> Repetition:
     """All agents, from the first one's arrival to the last one's end. ``ended`` hears how many are done.
 
     Raises what the engine raises for the first request that fails.
     """
-    stage = Stage(engine, mode, salt, blocks=shape.blocks(engine.info.block_size), ended=ended)
+    stage = Stage(engine, mode, salt, blocks=workload.blocks(engine.info.block_size), ended=ended)
     sampler = _Sampler(engine)
     before = await _counters(engine)
     began = engine.clock.now()
@@ -34,7 +34,7 @@ async def run_repetition(
             around.start_soon(sampler.run)
             around.start_soon(stage.heartbeat.run)
             async with anyio.create_task_group() as agents:
-                for plan in shape.plans:
+                for plan in workload.plans:
                     agents.start_soon(BenchAgent(stage, plan).run)
             around.cancel_scope.cancel()
     except BaseExceptionGroup as group:

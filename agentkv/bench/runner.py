@@ -14,18 +14,17 @@ from agentkv.bench.measure import Repetition
 from agentkv.bench.modes import ModeConfig
 from agentkv.bench.repetition import run_repetition
 from agentkv.bench.results import SCHEMA, mode_json, ratios
-from agentkv.bench.workload import SeedShape
+from agentkv.bench.workload import Workload
 from agentkv.engines import EngineInfo
 from agentkv.errors import SetupError
 
-__all__ = ("SeedBench", "run_seed")
+__all__ = ("Benchmark", "run_benchmark")
 
-RENDERING = "token ids: nothing is rendered from text, so stock keeps its prefix as stock+exact does"
 PROGRESS_SECONDS = 5.0
 
 
 @frozen(kw_only=True)
-class SeedBench:
+class Benchmark:
     """What to run. ``pool`` is a share of the working set, None for the engine's own size.
 
     ``block`` is the KV block in tokens, ``options`` go to the engine as they are and win over what follows
@@ -34,7 +33,7 @@ class SeedBench:
     """
 
     engine: str
-    shape: SeedShape
+    workload: Workload
     modes: Mapping[str, ModeConfig]
     pool: float | None = None
     block: int = 32
@@ -51,14 +50,14 @@ class SeedBench:
             raise SetupError(f"pool={self.pool:g} must be above 0: a share of the working set")
 
 
-async def run_seed(bench: SeedBench, progress: Callable[[str], None]) -> dict[str, Any]:
+async def run_benchmark(bench: Benchmark, progress: Callable[[str], None]) -> dict[str, Any]:
     """Run it and return the machine form of the result; ``progress`` gets a line now and then.
 
     Raises what the engine raises when it does not start or fails a request.
     """
     host = EngineHost(
         bench.engine,
-        bench.shape,
+        bench.workload,
         block=bench.block,
         pool=bench.pool,
         warm_up=bench.warm_up,
@@ -70,7 +69,7 @@ async def run_seed(bench: SeedBench, progress: Callable[[str], None]) -> dict[st
 
 
 class _Run:
-    def __init__(self, bench: SeedBench, host: EngineHost, progress: Callable[[str], None]) -> None:
+    def __init__(self, bench: Benchmark, host: EngineHost, progress: Callable[[str], None]) -> None:
         self._bench, self._host, self._progress = bench, host, progress
         self._salts = 0
 
@@ -81,7 +80,7 @@ class _Run:
         engine = await self._host.get(None if bench.floor_samples else first.engine_kv())
         info = engine.info
         self._progress(f"floor: {bench.floor_samples} resumes on the idle engine")
-        floor = await measure_floor(engine, bench.shape, bench.floor_samples)
+        floor = await measure_floor(engine, bench.workload, bench.floor_samples)
         trials: dict[str, list[dict[str, Any]]] = {}
         modes = {name: await self._settled(name, mode, info, trials) for name, mode in bench.modes.items()}
         found = await self._repetitions(modes)
@@ -97,7 +96,7 @@ class _Run:
         async def attempt(cap: int) -> Repetition:
             return await self._once(f"{name}, trial of at most {cap} agents", evolve(mode, cap=cap))
 
-        cap, trials[name] = await best_cap(candidate_caps(self._bench.shape, info), attempt)
+        cap, trials[name] = await best_cap(candidate_caps(self._bench.workload, info), attempt)
         return evolve(mode, cap=cap)
 
     async def _repetitions(self, modes: Mapping[str, ModeConfig]) -> dict[str, list[Repetition]]:
@@ -112,8 +111,8 @@ class _Run:
     async def _once(self, title: str, mode: ModeConfig) -> Repetition:
         engine = await self._host.get(mode.engine_kv())
         self._salts += 1
-        ticker = _Ticker(title, self._bench.shape.chains, self._progress)
-        found = await run_repetition(engine, self._bench.shape, mode, f"bench/{self._salts}", ticker.ended)
+        ticker = _Ticker(title, len(self._bench.workload.plans), self._progress)
+        found = await run_repetition(engine, self._bench.workload, mode, f"bench/{self._salts}", ticker.ended)
         self._progress(f"{title}: all agents done after {found.makespan_s:,.1f} s of the engine's clock")
         return found
 
@@ -134,11 +133,12 @@ class _Run:
             "machine": machine_json(),
             "versions": versions_json(info.version),
             "workload": {
-                "kind": "seed",
-                **bench.shape.to_json(),
+                "kind": bench.workload.kind,
+                **bench.workload.to_json(),
                 "pool": bench.pool,
-                "working_set_blocks": bench.shape.blocks(info.block_size),
-                "rendering": RENDERING,
+                "working_set_blocks": bench.workload.blocks(info.block_size),
+                "text": bench.workload.text,
+                "delays": bench.workload.delays,
             },
             "engine": {
                 "spec": bench.engine,

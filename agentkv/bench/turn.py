@@ -1,21 +1,26 @@
 """One generation of an agent, and where its time and its tokens went."""
 
+from typing import Literal
+
 from attrs import frozen
 
-__all__ = ("Turn",)
+__all__ = ("Source", "Turn")
+
+Source = Literal["start", "tool", "user"]
 
 
 @frozen(kw_only=True)
 class Turn:
     """Times are clock seconds, counts are tokens; ``number`` 0 is the agent's first generation.
 
-    ``ready_at`` is when it could be asked for (the tool's result in hand; the agent's arrival). ``held_s`` of
-    what follows was spent waiting for a slot, until ``sent_at`` by the client, then ``queue_s`` and
-    ``prefill_s`` in the engine as far as it tells; ``first_at`` is when the first token was in hand.
+    ``source`` is what made it possible: the agent's arrival, a tool's result, a user's message; ``ready_at`` is
+    when that was. ``held_s`` of what follows was spent waiting for a slot, until ``sent_at`` by the client, then
+    ``queue_s`` and ``prefill_s`` in the engine as far as it tells; ``first_at`` is when the first token was in hand.
     """
 
     chain: int
     number: int
+    source: Source
     ready_at: float
     held_s: float
     sent_at: float

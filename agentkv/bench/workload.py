@@ -1,156 +1,129 @@
-"""The seed workload: many agents with one anchor in common, a long history each, and tools they wait for.
+"""The contract of a workload: which agents there are, and what each of them does.
 
-Everything is drawn from ``seed``: the same shape gives the same agents, on every engine and in every mode.
-Text is random token ids. They need neither tokenizer nor trained weights and give exact lengths, so that
-modes differ in nothing but what is compared.
+Everything that a plan gives is a function of the workload alone, so that every mode and every repetition has the
+same work to do.
 """
 
-import math
-from array import array
-from functools import cached_property
-from itertools import pairwise
-from random import Random
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
 
-from attrs import asdict, field, frozen
+from attrs import frozen
 
-from agentkv.bench.delay import Delay
-from agentkv.errors import SetupError
+from agentkv.chain import Segment
 
-__all__ = ("ChainPlan", "SeedShape", "ToolTurn", "random_ids")
-
-# Below the vocabulary of every model in use, above the ids that most of them give a meaning of their own.
-_FIRST_ID = 256
-_ID_BITS = 0x7FF
-
-
-def random_ids(seed: str, count: int) -> tuple[int, ...]:
-    """``count`` ids from 256 to 2303, the same for the same seed."""
-    drawn = array("H", Random(seed).randbytes(2 * count))  # noqa: S311 - repeatable, not secret
-    return tuple(_FIRST_ID + (number & _ID_BITS) for number in drawn)
+__all__ = ("AgentPlan", "Arrival", "Output", "Wait", "Workload")
 
 
 @frozen(kw_only=True)
-class ToolTurn:
-    """One tool call: it takes ``seconds``, and its result has ``tokens``."""
+class Output:
+    """What one generation must give: ``tokens`` of them, and exactly the ids of ``forced`` where that is not None."""
 
-    seconds: float
     tokens: int
+    forced: tuple[int, ...] | None = None
 
 
 @frozen(kw_only=True)
-class ChainPlan:
-    """What one agent does. Ids are drawn when they are asked for: ten thousand agents fit in memory."""
+class Wait:
+    """Between two generations: ``seconds`` until the last of what is waited for is there.
 
-    shape: "SeedShape"
-    number: int
-    starts_at: float
-    tools: tuple[ToolTurn, ...]
-
-    @property
-    def end_tokens(self) -> int:
-        """Length of the chain when the agent is done."""
-        turns = len(self.tools) + 1
-        return self.shape.prompt_tokens + turns * self.shape.output_tokens + sum(t.tokens for t in self.tools)
-
-    def anchor(self) -> tuple[int, ...]:
-        """The part of the prompt that all agents share."""
-        return random_ids(f"{self.shape.seed}/anchor", self.shape.shared_tokens)
-
-    def history(self) -> list[tuple[int, ...]]:
-        """The agent's own part of the prompt, in ``history_turns`` turns of nearly equal length."""
-        own, turns = self.shape.prompt_tokens - self.shape.shared_tokens, self.shape.history_turns
-        ids = random_ids(f"{self.shape.seed}/{self.number}/history", own)
-        cuts = [own * turn // turns for turn in range(turns + 1)]
-        return [ids[start:end] for start, end in pairwise(cuts)]
-
-    def result(self, call: int) -> tuple[int, ...]:
-        """What the tool of call ``call`` returns."""
-        return random_ids(f"{self.shape.seed}/{self.number}/result/{call}", self.tools[call].tokens)
-
-    def pieces(self, call: int) -> list[tuple[int, ...]]:
-        """The result in the ``result_pieces`` in which it arrives over the tool's time."""
-        ids, count = self.result(call), self.shape.result_pieces
-        cuts = [len(ids) * piece // count for piece in range(count + 1)]
-        return [ids[start:end] for start, end in pairwise(cuts)]
-
-
-def _range(instance: "SeedShape", attribute: Any, value: tuple[int, int]) -> None:
-    if not 1 <= value[0] <= value[1]:
-        raise SetupError(f"{attribute.name}={value[0]}:{value[1]} must be LO:HI with 1 <= LO <= HI")
-
-
-def _at_least(least: int) -> Any:
-    def check(_: object, attribute: Any, value: float) -> None:
-        if not least <= value < math.inf:
-            raise SetupError(f"{attribute.name}={value} must be at least {least}")
-
-    return field(validator=check)
-
-
-@frozen(kw_only=True)
-class SeedShape:
-    """The workload's numbers, in tokens and seconds.
-
-    ``prompt_tokens`` of the first prompt include ``shared_tokens`` common to all agents; the rest is
-    ``history_turns`` turns. Each of ``tool_calls`` results arrives in ``result_pieces`` equal parts over the
-    tool's time (1: all of it at the end). Agents start evenly over ``start_spread`` seconds.
-    Raises ``SetupError`` for a number below its least, and for lengths that contradict each other.
+    ``name`` is the tool's, and whose durations it is counted among; ``source`` tells tools from people.
     """
 
-    chains: int = _at_least(1)
-    prompt_tokens: int = _at_least(2)
-    shared_tokens: int = _at_least(0)
-    history_turns: int = _at_least(1)
-    tool_calls: int = _at_least(0)
-    result_tokens: tuple[int, int] = field(validator=_range)
-    tool_seconds: Delay
-    output_tokens: int = _at_least(1)
-    start_spread: float = _at_least(0)
-    result_pieces: int = _at_least(1)
-    seed: int
+    seconds: float
+    name: str
+    source: Literal["tool", "user"] = "tool"
 
-    def __attrs_post_init__(self) -> None:
-        own = self.prompt_tokens - self.shared_tokens
-        if own < self.history_turns:
-            raise SetupError(
-                f"shared_tokens={self.shared_tokens} of prompt_tokens={self.prompt_tokens} leave {own} tokens for "
-                f"history_turns={self.history_turns}; each turn needs one"
-            )
-        if self.result_tokens[0] < self.result_pieces:
-            raise SetupError(f"result_pieces={self.result_pieces} is more than result_tokens={self.result_tokens[0]}")
 
-    @cached_property
-    def plans(self) -> tuple[ChainPlan, ...]:
-        """Every agent, in order of its start."""
-        return tuple(self._plan(number) for number in range(self.chains))
+@frozen(kw_only=True)
+class Arrival:
+    """Ids that go behind the chain, ``seconds`` after the arrival before (the first: after the generation's end).
+
+    The chain is cut to its first ``keep`` tokens before, where that is not None: what was said is told otherwise now.
+    """
+
+    seconds: float
+    ids: tuple[int, ...]
+    keep: int | None = None
+
+
+class AgentPlan(Protocol):
+    """What one agent does: its first prompt, and then generations with waits between them.
+
+    ``number`` is its place in the workload, ``starts_at`` the seconds from the start to its arrival. The first
+    ``anchor_tokens`` of its prompt are those of every agent of the same ``group``. ``end_tokens`` is the
+    length of its longest chain, the last generation included.
+    """
 
     @property
-    def longest(self) -> int:
-        """Tokens of the longest chain at its end."""
-        return max(plan.end_tokens for plan in self.plans)
+    def number(self) -> int: ...
+
+    @property
+    def starts_at(self) -> float: ...
+
+    @property
+    def group(self) -> str: ...
+
+    @property
+    def anchor_tokens(self) -> int: ...
+
+    @property
+    def end_tokens(self) -> int: ...
+
+    @property
+    def waits(self) -> Sequence[Wait]:
+        """One between each two generations: there is one generation more than waits."""
+        ...
+
+    def prompt(self) -> Sequence[Segment]:
+        """The first prompt, at least one token."""
+        ...
+
+    def output(self, generation: int) -> Output:
+        """What generation ``generation``, counted from 0, must give."""
+        ...
+
+    def arrivals(self, wait: int) -> Sequence[Arrival]:
+        """What wait ``wait`` brings, in the parts in which it becomes known; at least one."""
+        ...
+
+
+class Workload(Protocol):
+    """Agents, in order of their start, and what is known about them before they run.
+
+    ``longest`` is the length in tokens that the longest chain reaches, ``prompt_tokens`` that of the longest first
+    prompt. ``text`` and ``delays`` say for every reader of a result what of the work is as it was recorded. ``forces``:
+    the engine must be able to generate given ids.
+    """
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def delays(self) -> str: ...
+
+    @property
+    def forces(self) -> bool: ...
+
+    @property
+    def plans(self) -> Sequence[AgentPlan]: ...
+
+    @property
+    def longest(self) -> int: ...
+
+    @property
+    def prompt_tokens(self) -> int: ...
 
     def blocks(self, block: int) -> int:
-        """KV blocks of ``block`` tokens that all chains hold at their ends, the shared part counted once."""
-        shared = self.shared_blocks(block)
-        return shared + sum(-(-plan.end_tokens // block) - shared for plan in self.plans)
+        """KV blocks of ``block`` tokens that all chains hold at their longest, what they share counted once."""
+        ...
 
     def shared_blocks(self, block: int) -> int:
-        """Blocks that all chains have in common."""
-        return self.shared_tokens // block
+        """Of these, the blocks of the groups' anchors."""
+        ...
 
-    def to_json(self) -> dict[str, Any]:
-        """The numbers as plain values."""
-        return {
-            **asdict(self, recurse=False),
-            "tool_seconds": str(self.tool_seconds),
-            "result_tokens": [*self.result_tokens],
-        }
-
-    def _plan(self, number: int) -> ChainPlan:
-        rng = Random(f"{self.seed}/{number}")  # noqa: S311 - as above
-        tools = tuple(
-            ToolTurn(seconds=self.tool_seconds.draw(rng), tokens=rng.randint(*self.result_tokens))
-            for _ in range(self.tool_calls)
-        )
-        return ChainPlan(shape=self, number=number, starts_at=number * self.start_spread / self.chains, tools=tools)
+    def to_json(self) -> Mapping[str, Any]:
+        """The numbers that it is made from, as plain values."""
+        ...

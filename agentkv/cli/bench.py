@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-from agentkv.bench import MODES, Delay, SeedBench, SeedShape, find_modes, run_seed, table_lines
+from agentkv.bench import MODES, Benchmark, Delay, SeedShape, find_modes, run_benchmark, table_lines
 from agentkv.errors import SetupError
 
 __all__ = ("add_options", "command")
@@ -66,17 +66,17 @@ def command(options: argparse.Namespace) -> int:
     """Run the seed workload, print the table, write the machine form where asked to."""
     if options.json is not None and not options.json.parent.is_dir():
         raise SetupError(f"--json {options.json}: there is no folder {str(options.json.parent)!r}")
-    result = anyio.run(run_seed, _bench(options), _progress)
+    result = anyio.run(run_benchmark, _bench(options), _progress)
     print("\n".join(table_lines(result)))
     if options.json is not None:
         options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
-def _bench(options: argparse.Namespace) -> SeedBench:
-    return SeedBench(
+def _bench(options: argparse.Namespace) -> Benchmark:
+    return Benchmark(
         engine=options.engine,
-        shape=_shape(options),
+        workload=_seed(options),
         modes=find_modes(options.modes, cap=options.cap, without=options.without, kv_pool_ratio=options.kv_pool_ratio),
         pool=options.pool,
         block=options.block_size,
@@ -87,7 +87,7 @@ def _bench(options: argparse.Namespace) -> SeedBench:
     )
 
 
-def _shape(options: argparse.Namespace) -> SeedShape:
+def _seed(options: argparse.Namespace) -> SeedShape:
     return SeedShape(
         chains=options.chains,
         prompt_tokens=options.prompt_tokens,

@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
-from agentkv.bench import Delay, SeedBench, SeedShape, find_modes, run_seed
+from agentkv.bench import Benchmark, Delay, SeedShape, find_modes, run_benchmark
 
 SMALL: dict[str, Any] = {
     "chains": 12,
@@ -46,13 +46,13 @@ def bench() -> Bench:
     def run(modes: str, *, cap: int | None = None, without: tuple[str, ...] = (), **other: Any) -> dict[str, Any]:
         progress = other.pop("progress", silent)
         numbers = {name: other.pop(name) for name in list(other) if name in SMALL}
-        plan = SeedBench(
+        plan = Benchmark(
             engine=other.pop("engine", "sim"),
-            shape=SeedShape(**{**SMALL, **numbers}),
+            workload=SeedShape(**{**SMALL, **numbers}),
             modes=find_modes(modes, cap=cap, without=without),
             floor_samples=other.pop("floor_samples", 0),
             **{"warm_up": 0, **other},
         )
-        return anyio.run(run_seed, plan, progress)
+        return anyio.run(run_benchmark, plan, progress)
 
     return run

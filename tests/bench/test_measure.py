@@ -51,6 +51,7 @@ def test_the_parts_of_a_turn_add_up_to_its_ttft() -> None:
     turn = Turn(
         chain=0,
         number=1,
+        source="tool",
         ready_at=10.0,
         held_s=2.0,
         sent_at=12.5,

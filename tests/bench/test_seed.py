@@ -134,7 +134,7 @@ def test_the_machine_form_is_complete(full: dict[str, Any]) -> None:
     assert next(iter(full.items())) == ("schema", "agentkv.bench/1")
     assert full.keys() >= {"machine", "versions", "workload", "engine", "modes", "floor_ms", "ideal_ms", "ratios"}
     assert full["workload"]["pool"] == 1.0
-    assert full["workload"]["rendering"].startswith("token ids")
+    assert full["workload"]["text"].startswith("random token ids")
     for mode in full["modes"].values():
         for name in ("ttft_ms", "ttft_after_tool_ms", "task_s"):
             assert mode[name].keys() == PERCENTILES
