@@ -36,9 +36,12 @@ class WorkingSets:
     def __init__(self) -> None:
         self._seen: defaultdict[str, deque[int]] = defaultdict(lambda: deque(maxlen=REMEMBERED))
 
-    def add(self, graph: str, grown: int) -> None:
-        """Note by how many tokens a finished run had grown beyond its first prompt."""
-        self._seen[graph].append(grown)
+    def add(self, graph: str, grown: int) -> bool:
+        """Note how many tokens a finished run grew beyond its first prompt; whether that changes ``expected``."""
+        seen = self._seen[graph]
+        before = max(seen, default=None)
+        seen.append(grown)
+        return max(seen) != before
 
     def expected(self, graph: str, prompt: int, growth_per_round: int, most: int) -> int:
         """Tokens that a run with a first prompt of ``prompt`` will hold at its largest, ``most`` at the most.

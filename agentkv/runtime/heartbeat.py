@@ -31,6 +31,11 @@ class Heartbeat:
         """Let go of ``tenure``."""
         self._living.discard(tenure)
 
+    async def reconsider(self) -> None:
+        """More is known of what runs will hold: have those that wait declare it. Raises ``EngineError``."""
+        for tenure in tuple(self._living):
+            await tenure.reconsider()
+
     async def run(self) -> None:
         """Beat until cancelled; rests while no run lives."""
         while True:

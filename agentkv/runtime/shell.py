@@ -1,6 +1,7 @@
 """The effectful side of one run: carries out the reducer's commands with engine, tools and leases."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -134,16 +135,17 @@ class Shell:
             await self.tenure.grow(-(-held // block))
             return
         self._first_prompt = command.held
-        expected = self._order.working_set or self._services.working_sets.expected(
-            self._program.graph.digest,
-            prompt=held,
-            growth_per_round=command.max_tokens + RESULT_GUESSED,
-            most=self._program.max_model_len,
-        )
         anchor = self._program.agents[command.agent].anchor
-        whole = len(anchor) // block
         name = f"{owner_of(self._order.salt)}/{self._program.agents[command.agent].digest}"
-        await self.tenure.admit(-(-max(expected, held) // block), name, whole)
+        estimate = partial(self._working_set, held, command.max_tokens + RESULT_GUESSED)
+        await self.tenure.admit(estimate(), name, len(anchor) // block, estimate=estimate)
+
+    def _working_set(self, held: int, growth_per_round: int) -> int:
+        """Blocks that the run will hold at its largest, by what is known now; ``held`` tokens are certain."""
+        expected = self._order.working_set or self._services.working_sets.expected(
+            self._program.graph.digest, held, growth_per_round, self._program.max_model_len
+        )
+        return -(-max(expected, held) // self._services.engine.info.block_size)
 
     async def close(self, *, finished: bool) -> None:
         """Give back what the run holds in the engine; of a ``finished`` run remember how large it grew."""
@@ -151,6 +153,8 @@ class Shell:
         for key in self._anchors.values():
             if key is not None:
                 self._services.anchors.let_go(key)
-        if finished and self._first_prompt:
-            self._services.working_sets.add(self._program.graph.digest, self._largest - self._first_prompt)
         await self.tenure.leave()
+        if finished and self._first_prompt:
+            grown = self._largest - self._first_prompt
+            if self._services.working_sets.add(self._program.graph.digest, grown):
+                await self._services.heartbeat.reconsider()

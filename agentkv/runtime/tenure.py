@@ -37,29 +37,32 @@ class Tenure:
         self.ticket: str | None = None
         self.declared = 0
         self.refused: list[str] = []
+        self._claim: dict[str, Any] = {}
+        self._estimate: Callable[[], int] | None = None
+        self._queued = self._lost = False
         self._leases: dict[str, Grant] = {}
         self._ahead: dict[str, Grant] = {}
         self._reuse_at: float | None = None
 
-    async def admit(self, blocks: int, anchor: str = "", anchor_blocks: int = 0) -> None:
+    async def admit(
+        self, blocks: int, anchor: str = "", anchor_blocks: int = 0, *, estimate: Callable[[], int] | None = None
+    ) -> None:
         """Declare that the run will hold ``blocks`` at its largest, once. Raises ``AdmissionRefused``.
 
-        ``anchor_blocks`` of them are those of ``anchor``, which all runs that name it hold in common.
+        ``anchor_blocks`` of them are those of ``anchor``, which all runs that name it hold in common. ``estimate``
+        says anew how many blocks it will be, while the run waits and more becomes known.
         """
         if not self.managed or self.ticket is not None:
             return
-        self.declared = blocks
-        payload: dict[str, Any] = {
-            "run": self._run_id,
-            "blocks": blocks,
-            "ttl": LEASE_TTL,
-            "owner": self._owner,
-            "anchor": anchor,
-            "anchor_blocks": anchor_blocks,
-        }
+        self.declared, self._estimate = blocks, estimate
+        self._claim = {"run": self._run_id, "owner": self._owner, "anchor": anchor, "anchor_blocks": anchor_blocks}
         parent = _parent.get()
         if parent is not None and parent[0] == self._engine.info.engine_id:
-            payload["parent"] = parent[1]
+            self._claim["parent"] = parent[1]
+        await self._declare()
+
+    async def _declare(self) -> None:
+        payload = {**self._claim, "blocks": self.declared, "ttl": LEASE_TTL}
         # Shielded: a run that is cancelled meanwhile would not know the ticket that it has to give back.
         with anyio.CancelScope(shield=True):
             answer = await self._engine.kv("admit", payload)
@@ -84,17 +87,37 @@ class Tenure:
     def placed(self, place: dict[str, Any] | None) -> None:
         """Take note of the run's place, as the engine tells it, and publish it while the run waits.
 
-        None: the engine knows the run no more, since nobody renewed it in time; it goes on without leases.
+        None: the engine knows the run no more, since nobody renewed it in time; it is declared anew before its
+        next generation.
         """
+        self._queued = place is not None and place["state"] == "queued"
         if place is None:
-            self._give_up_on_leases("the engine has given up the run: it was not renewed in time")
-        elif place["state"] == "queued":
+            self._lose("the engine gave up the run, which was not renewed in time")
+        elif self._queued:
             at = self._engine.clock.now()
             self._publish(Queued(position=place["position"], estimate=place["estimate"], at=at))
 
+    def _lose(self, why: str) -> None:
+        self.ticket, self._lost = None, True
+        self._leases.clear()
+        self._ahead.clear()
+        self.refused.append(why)
+
+    async def reconsider(self) -> None:
+        """Tell the engine if the run, which still waits, is expected to hold more or less than it was."""
+        if self._queued and self._estimate is not None and (blocks := self._estimate()) != self.declared:
+            await self._update(blocks)
+
     async def grow(self, blocks: int) -> None:
-        """Tell the engine that the run holds more than it declared."""
-        if self.ticket is not None and blocks > self.declared:
+        """Make sure, before a later generation, that the run has its place, and one that is large enough."""
+        if self._lost and self.ticket is None and self.managed:
+            self.declared = max(self.declared, blocks)
+            await self._declare()
+        elif blocks > self.declared:
+            await self._update(blocks)
+
+    async def _update(self, blocks: int) -> None:
+        if self.ticket is not None:
             self.declared = blocks
             await self._engine.kv("update", {"ticket": self.ticket, "blocks": blocks})
 
@@ -153,7 +176,8 @@ class Tenure:
         self._ahead.clear()
         if ticket is not None:
             await self._engine.kv("leave", {"tickets": [ticket]})
-        elif held:
+        # A run that once lost its place may hold leases that belong to no ticket.
+        if held and (ticket is None or self._lost):
             await self._engine.kv("release", {"tokens": held})
 
 

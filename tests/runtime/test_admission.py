@@ -1,0 +1,66 @@
+"""A run's place with an engine that admits: what it declares, what is learnt meanwhile, and a place that was lost."""
+
+from functools import partial
+from typing import Any
+
+import anyio
+
+import agentkv as akv
+from agentkv.engines.sim import SimEngine
+from agentkv.kv import PolicySettings
+from agentkv.runtime.heartbeat import BEAT
+from agentkv.testing import Script, call, say
+
+POOL = 200
+RUNS = 30
+
+
+@akv.tool
+async def wait(ctx: akv.Context[Any], seconds: float) -> str:
+    """Wait."""
+    await ctx.sleep(seconds)
+    if ctx.deps is not None:
+        await ctx.deps()
+    return "done"
+
+
+waiter = akv.Agent("waiter", instructions="Wait, then say so. ", tools=[wait], deps=Any, max_tokens=32)
+
+
+def engine(seconds: float) -> SimEngine:
+    script = Script([call("wait", seconds=seconds), say("ok")])
+    return SimEngine(script, kv=PolicySettings(), pool_blocks=POOL, max_model_len=POOL * 32)
+
+
+async def makespan(**options: Any) -> float:
+    """Engine seconds that all runs take together when they start at once."""
+    async with akv.Runtime(engine(5.0)) as rt:
+        started = rt.engine.clock.now()
+        async with anyio.create_task_group() as tasks:
+            for number in range(RUNS):
+                tasks.start_soon(partial(rt.run, waiter, f"Go {number}", deps=None, **options))
+        return rt.engine.clock.now() - started
+
+
+async def test_what_finished_runs_teach_lets_those_in_that_wait() -> None:
+    guessed, known = await makespan(), await makespan(working_set=200)
+    # The first few are let in by a guess that is far too large; once they are done all others fit.
+    assert known < guessed < 2.5 * known
+
+
+async def test_a_run_that_lost_its_place_is_declared_anew() -> None:
+    async with akv.Runtime(engine(1.0)) as rt:
+
+        async def forget() -> None:
+            """As when the client slept longer than its place lasts."""
+            [tenure] = rt._services.heartbeat._living
+            await rt.engine.kv("leave", {"tickets": [tenure.ticket]})
+            await rt.engine.clock.sleep(3 * BEAT)
+
+        result = await rt.run(waiter, "Go", deps=forget)
+        assert result.output == "ok"
+        assert len(result.kv.refused) == 1
+        kinds = [record.kind for record in await rt.kv_records(result.id)]
+        assert kinds.count("admission.admit") == 2
+        stats = await rt.engine.kv("stats", {})
+        assert (stats["runs"], stats["leases"]) == (0, 1), "the anchor's lease alone"
