@@ -134,9 +134,9 @@ class SimEngine:
         ``prompt_tokens`` and ``cached_tokens`` are of the requests that were started, ``computed_tokens`` all
         that steps computed of prompts, repeated and aborted work included. Beyond the contract:
         ``generated_tokens``, ``steps``, ``evictions``, ``preemptions`` since start, ``pool_blocks``,
-        ``pool_used`` (the share that requests and leases hold), ``free_blocks`` (cached ones included) and
-        ``cached_blocks`` now. Where KV is managed also the counters of ``KVPolicy.stats`` and ``held_requests``,
-        those that wait for their run's admission, which ``waiting`` includes.
+        ``pool_used`` (the share that requests and leases hold), ``free_blocks`` (cached ones included;
+        ``reusable_blocks`` of them can be hit) and ``cached_blocks`` now. Where KV is managed also the counters of
+        ``KVPolicy.stats`` and ``held_requests``, those that wait for their run's admission, which ``waiting`` includes.
         """
         self._let_in()
         return counters(self._scheduler, self._steps)

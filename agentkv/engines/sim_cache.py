@@ -80,6 +80,11 @@ class BlockPool:
         """How many distinct contents can be hit."""
         return len(self._cached)
 
+    @property
+    def reusable(self) -> int:
+        """How many blocks nobody uses whose content can be hit and is wanted still."""
+        return self.free - self.worthless(self.size)
+
     def __getitem__(self, block_id: int) -> Block:
         return self._blocks[block_id]
 

@@ -69,5 +69,6 @@ def counters(scheduler: Scheduler, steps: int) -> dict[str, Any]:
         "pool_used": 1 - scheduler.pool.free / scheduler.pool.size,
         "free_blocks": scheduler.pool.free,
         "cached_blocks": scheduler.pool.cached,
+        "reusable_blocks": scheduler.pool.reusable,
         **managed,
     }

@@ -78,7 +78,18 @@ def operate(
         return {"leases_dropped": leases, "epoch": policy.leases.epoch, "done": scheduler.pool.forget_all()}
     # Through JSON, as on the way to an engine in another process.
     answer = perform(policy, operation, json.loads(json.dumps(payload)), now)
+    if operation == "occupancy":
+        return {**answer, **_unleased(scheduler)}
     return {**answer, **kv_stats(scheduler)} if operation == "stats" else answer
+
+
+def _unleased(scheduler: ManagedScheduler) -> dict[str, int]:
+    pool, held = scheduler.pool, scheduler.policy.leases.table.held
+    return {
+        "running": pool.size - pool.free - held,
+        "cached": pool.reusable,
+        "free": pool.free - pool.reusable,
+    }
 
 
 def _describe(policy: KVPolicy, info: EngineInfo) -> dict[str, Any]:

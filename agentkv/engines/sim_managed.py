@@ -87,6 +87,8 @@ class ManagedScheduler(Scheduler):
         held = self.requests.held.get(request_id)
         directive = self.requests.leave(request_id)
         if directive is not None:
+            request = held or self.running.get(request_id) or self.waiting[request_id]
+            self.policy.work.ended(request_id, prompt=request.prompt, computed=request.computed, answered=False)
             self.policy.abort(directive, request_id, self._now())
         if held is None:
             return super().abort(request_id)
@@ -116,6 +118,7 @@ class ManagedScheduler(Scheduler):
         if directive is not None:
             full = request.full_blocks(self._block_size)
             ids, digests = [block.id for block in full], [block.key or b"" for block in full]
+            self.policy.work.ended(request.request_id, prompt=request.prompt, computed=request.computed, answered=True)
             request.grant = self.policy.finish(directive, request.request_id, ids, digests, self._now())
         super()._finish(request)
 
@@ -184,7 +187,13 @@ class ManagedScheduler(Scheduler):
                 break
         return self.pool.free - before
 
+    def _start(self, request: SimRequest, hits: list[Block]) -> None:
+        super()._start(request, hits)
+        if request.directive is not None:
+            self.policy.work.started(request.request_id, request.computed)
+
     def _preempt(self, step: Step, request: SimRequest) -> None:
+        self.policy.work.preempted(request.request_id, request.computed)
         super()._preempt(step, request)
         if self.requests.is_prefetch(request.request_id):
             self.requests.doomed[request.request_id] = "preempted"

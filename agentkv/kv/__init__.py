@@ -1,5 +1,6 @@
 """KV policy of an engine: directives, leases, eviction order, admission. Pure: no engine, no clock."""
 
+from agentkv.kv.account import WorkAccount
 from agentkv.kv.admission import Admission, AdmissionMode, AdmissionState, Ticket
 from agentkv.kv.capacity import KVGroup, bytes_per_token, pool_tokens, spec_bytes_per_token
 from agentkv.kv.directive import Directive, LeaseClass, Rejected, WorkKind
@@ -43,6 +44,7 @@ __all__ = (
     "StepShares",
     "Ticket",
     "WaitingOrder",
+    "WorkAccount",
     "WorkKind",
     "bytes_per_token",
     "eviction_key",

@@ -96,6 +96,18 @@ class LeaseTable:
         """Leases that name the block."""
         return self._counts.get(block, 0)
 
+    def by_class(self) -> dict[str, int]:
+        """Unique blocks held, each counted for the class of its leases that goes last; last to go first."""
+        seen: set[int] = set()
+        found: dict[str, int] = {}
+        for name in ("anchor", "chain", "branch", "speculative"):
+            before = len(seen)
+            for lease in self._leases.values():
+                if lease.lease_class == name:
+                    seen.update(lease.blocks)
+            found[name] = len(seen) - before
+        return found
+
     def new_blocks(self, blocks: Iterable[int]) -> int:
         """How many of ``blocks`` no lease holds yet."""
         return sum(1 for block in blocks if block not in self._counts)

@@ -14,12 +14,14 @@ operation       payload                                                         
 ``heartbeat``   {"tickets": [ticket], "ttl"}                                      {"runs": [{"state", "position",
                                                                                   "estimate"} or null]}
 ``leave``       {"tickets": [ticket]}                                             {"reasons": [...]}
-``events``      {"after": cursor, "limit"?}                                       {"events": [...], "cursor", "lost"}
+``events``      {"after": cursor, "limit"?, "kinds"?: [kind]}                     {"events": [...], "cursor", "lost"}
+``occupancy``   {}                                                                blocks by class of the lease on them
 ``stats``       {}                                                                counters
 ==============  ================================================================  =====================================
 
 An engine adds to ``stats`` its ``pool_blocks`` and ``free_blocks`` (those that nobody refers to, cached or not),
-``held_requests`` (waiting for admission) and ``live_requests`` (those with a directive).
+``held_requests`` (waiting for admission) and ``live_requests`` (those with a directive). It adds to ``occupancy``
+its blocks by use that no lease holds: ``running``, ``cached`` (nobody refers to them, and they can be hit), ``free``.
 
 Every engine that manages KV has two more, which need the engine itself: ``info`` {} (engine_id, epoch, version,
 block_size, pool_blocks, kv_bytes_per_token, capabilities, settings) and ``reset`` {} (leases_dropped, epoch, done).
@@ -115,8 +117,13 @@ def _leave(policy: KVPolicy, payload: Payload, now: float) -> dict[str, Any]:
 
 def _events(policy: KVPolicy, payload: Payload, _: float) -> dict[str, Any]:
     after, limit = payload.count("after", 0), min(payload.count("limit", 1000), MAX_EVENTS)
-    found, cursor, lost = policy.records.events(after, limit)
+    kinds = payload.many("kinds", str) if payload.has("kinds") else ()
+    found, cursor, lost = policy.records.events(after, limit, kinds)
     return {"events": [record.as_wire() for record in found], "cursor": cursor, "lost": lost}
+
+
+def _occupancy(policy: KVPolicy, _: Payload, __: float) -> dict[str, Any]:
+    return policy.leases.table.by_class()
 
 
 def _stats(policy: KVPolicy, _: Payload, __: float) -> dict[str, Any]:
@@ -133,5 +140,6 @@ OPERATIONS: dict[str, Callable[[KVPolicy, Payload, float], dict[str, Any]]] = {
     "heartbeat": _heartbeat,
     "leave": _leave,
     "events": _events,
+    "occupancy": _occupancy,
     "stats": _stats,
 }

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from agentkv.kv.account import WorkAccount
 from agentkv.kv.admission import Admission, Ticket
 from agentkv.kv.directive import Directive
 from agentkv.kv.keeper import HOPELESS_SECONDS, NO_BLOCKS, Grant, LeaseKeeper
@@ -49,6 +50,7 @@ class KVPolicy:
         budget = int(settings.kv_pool_ratio * pool_blocks)
         self.settings = settings
         self.records = Recorder(bytes_per_block=bytes_per_block)
+        self.work = WorkAccount()
         self.leases = LeaseKeeper(
             LeaseTable(holder, budget),
             self.records,
@@ -239,7 +241,8 @@ class KVPolicy:
         """Counters as a JSON object.
 
         ``records`` counts events by kind, with the lease class where there is one, ``record_blocks`` their blocks;
-        ``last_record`` is the cursor behind which ``events`` has only what is still to come.
+        ``last_record`` is the cursor behind which ``events`` has only what is still to come. ``work`` is what
+        requests have had computed (``WorkAccount.totals``), as far as the engine's scheduler keeps account of it.
         """
         table = self.leases.table
         return {
@@ -255,6 +258,7 @@ class KVPolicy:
             "last_record": self.records.last,
             "records": dict(self.records.counts),
             "record_blocks": dict(self.records.blocks),
+            "work": self.work.totals(),
         }
 
     def _relieve(self, now: float) -> None:

@@ -1,7 +1,7 @@
 """What happened to KV, as structured records in a bounded ring that clients read behind a cursor."""
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 from attrs import asdict, frozen
@@ -91,11 +91,15 @@ class Recorder:
         """Number of the latest record, 0 before the first: the cursor behind which only new ones come."""
         return self._next - 1
 
-    def events(self, after: int = 0, limit: int = 1000) -> tuple[list[Record], int, int]:
-        """Records behind the cursor ``after``, oldest first; the new cursor; how many were lost to the ring."""
+    def events(self, after: int = 0, limit: int = 1000, kinds: Collection[str] = ()) -> tuple[list[Record], int, int]:
+        """Records behind the cursor ``after``, oldest first; the new cursor; how many were lost to the ring.
+
+        At most ``limit`` are looked at; of these, only ``kinds`` are returned where some are named.
+        """
         oldest = self._ring[0].number if self._ring else self._next
         lost = max(0, oldest - 1 - after)
         # The ring is contiguous, so the first record wanted is found by arithmetic.
         start = max(0, after + 1 - oldest)
         found = [self._ring[i] for i in range(start, min(len(self._ring), start + limit))]
-        return found, (found[-1].number if found else max(after, oldest - 1)), lost
+        cursor = found[-1].number if found else max(after, oldest - 1)
+        return [record for record in found if not kinds or record.kind in kinds], cursor, lost

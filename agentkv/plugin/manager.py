@@ -110,6 +110,9 @@ class KVManager:
         directive = self.requests.leave(request_id)
         if directive is None:
             return None
+        self.policy.work.ended(
+            request_id, prompt=request.num_prompt_tokens, computed=request.num_computed_tokens, answered=not aborted
+        )
         if aborted:
             self.policy.abort(directive, request_id, self.now())
             return {"v": 1, "lease": None, "reason": "aborted"}
@@ -125,6 +128,18 @@ class KVManager:
             "offered": grant.offered,
             "reason": grant.reason,
         }
+
+    def planned(self, step: Any) -> None:
+        """Take note of the requests that start in ``step``, and of what they found cached."""
+        work = self.policy.work
+        for new in step.scheduled_new_reqs:
+            if new.req_id in self.directives:
+                work.started(new.req_id, new.num_computed_tokens)
+        if work.awaits_restart:
+            again = step.scheduled_cached_reqs
+            for name, hit in zip(again.req_ids, again.num_computed_tokens, strict=True):
+                if name in again.resumed_req_ids:
+                    work.started(name, hit)
 
     # Prefetches
 
@@ -169,6 +184,12 @@ class KVManager:
             "free_blocks": self.holder.free_blocks,
             "errors": dict(self.errors),
         }
+
+    def unleased_blocks(self) -> dict[str, int]:
+        """Blocks that no lease holds: those of running requests, those that can still be hit, those free of use."""
+        pool, free = self.holder.pool_blocks, self.holder.free_blocks
+        worthless = self.holder.worthless(pool)
+        return {"running": pool - free - self._table.held, "cached": free - worthless, "free": worthless}
 
 
 def _full_cached(blocks: Iterable[Any], request: Any, block_size: int) -> list[Any]:

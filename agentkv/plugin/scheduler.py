@@ -126,7 +126,9 @@ class SyncAgentScheduler(Scheduler):
         self._room.install()
         try:
             kv.guard(self._before_step)
-            return super().schedule(*args, **kwargs)
+            step = super().schedule(*args, **kwargs)
+            kv.guard(kv.planned, step)
+            return step
         finally:
             self._room.remove()
             self.need_mamba_block_aligned_split = False
@@ -180,6 +182,8 @@ class SyncAgentScheduler(Scheduler):
         return super()._select_waiting_queue_for_scheduling()
 
     def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> None:
+        if self.kv is not None:
+            self.kv.guard(self.kv.policy.work.preempted, request.request_id, request.num_computed_tokens)
         super()._preempt_request(request, *args, **kwargs)
         if self.kv is not None and self.kv.requests.is_prefetch(request.request_id):
             # It stands in a queue that the caller is working on: it is ended before the next step.

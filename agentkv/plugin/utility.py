@@ -56,6 +56,8 @@ def _answer(scheduler: Any, operation: object, payload: object) -> dict[str, Any
     kv.settle(at_once=True)
     answer = perform(kv.policy, operation, fields, kv.now())
     scheduler.release_admitted()
+    if operation == "occupancy":
+        return {**answer, **kv.unleased_blocks()}
     return {**answer, **kv.process_stats()} if operation == "stats" else answer
 
 

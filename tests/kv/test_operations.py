@@ -97,3 +97,19 @@ FIELDS = st.sampled_from(("leases", "tokens", "token", "handle", "run", "blocks"
 @given(st.sampled_from(sorted(OPERATIONS)), st.dictionaries(FIELDS, JSON, max_size=5))
 def test_nothing_raises(bench_class: Make, operation: str, payload: dict[str, Any]) -> None:
     assert isinstance(perform(bench_class().policy, operation, payload, 0.0), dict)
+
+
+def test_occupancy_counts_a_block_once_for_the_class_that_goes_last(make_bench: Make) -> None:
+    bench = make_bench()
+    anchor = bench.run(4, ttl=50.0, lease_class="anchor")
+    blocks = bench.policy.leases.table.get(anchor.token).blocks
+    bench.run(10, ttl=50.0, hits=blocks)
+    bench.run(3, ttl=50.0, lease_class="speculative")
+    assert perform(bench.policy, "occupancy", {}, 0.0) == {"anchor": 4, "chain": 6, "branch": 0, "speculative": 3}
+
+
+def test_events_of_some_kinds_are_asked_for_as_a_list(make_bench: Make) -> None:
+    bench = make_bench()
+    bench.run(4, ttl=50.0)
+    assert perform(bench.policy, "events", {"kinds": ["lease.evict"]}, 0.0)["events"] == []
+    assert perform(bench.policy, "events", {"kinds": "lease.evict"}, 0.0) == {"error": "kinds: must be a list"}

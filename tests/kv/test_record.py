@@ -36,3 +36,11 @@ def test_a_record_is_json() -> None:
     wire = recorder.events()[0][0].as_wire()
     assert wire["for_whom"] == "q"
     assert wire["handle"] is None
+
+
+def test_kinds_are_chosen_and_the_cursor_passes_the_others() -> None:
+    recorder = Recorder()
+    for kind in ("lease.renew", "lease.evict", "lease.renew"):
+        recorder.add(kind, 0.0)  # type: ignore[arg-type]
+    found, cursor, lost = recorder.events(kinds=("lease.evict",))
+    assert ([record.number for record in found], cursor, lost) == ([2], 3, 0)
