@@ -1,4 +1,4 @@
-"""The command line: ``agentkv run | graph | doctor | bench``."""
+"""The command line: ``agentkv run | graph | doctor | bench | capacity``."""
 
 from agentkv.cli.main import main
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import get_args
 
-from agentkv.cli import bench, doctor, graph, run
+from agentkv.cli import bench, capacity, doctor, graph, run
 from agentkv.config import TransferMode
 from agentkv.errors import AgentKVError, SetupError
 
@@ -42,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     checking.add_argument("--json", action="store_true", help="print the machine form")
     checking.set_defaults(command=doctor.command)
     bench.add_options(commands.add_parser("bench", help="measure the same agents in several modes, side by side"))
+    capacity.add_options(commands.add_parser("capacity", help="say what a model and a memory hold, without starting"))
     return parser
 
 

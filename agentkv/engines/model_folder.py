@@ -6,7 +6,8 @@ from typing import Any
 
 from attrs import frozen
 
-from agentkv.errors import EngineStartError
+from agentkv.errors import EngineStartError, SetupError
+from agentkv.kv import DTYPE_BYTES, ModelShape, bytes_per_token
 
 __all__ = ("ModelFolder", "find_model")
 
@@ -35,13 +36,12 @@ class ModelFolder:
 
     @property
     def kv_bytes_per_token(self) -> int | None:
-        """KV bytes of one token in 16 bits: 2 * layers * KV heads * head size * 2. None where that does not apply."""
-        heads, layers = self._text("num_attention_heads"), self._text("num_hidden_layers")
-        if not isinstance(heads, int) or not isinstance(layers, int) or self._text("kv_lora_rank") is not None:
+        """KV bytes of one token as the configuration has it, on one device; None where that is not counted."""
+        try:
+            shape = ModelShape.read(self.config)
+        except SetupError:
             return None
-        kv_heads = self._text("num_key_value_heads") or heads
-        head_size = self._text("head_dim") or (self._text("hidden_size") or 0) // heads
-        return int(2 * layers * kv_heads * head_size * 2) or None
+        return bytes_per_token(shape.layers, dtype_bytes=DTYPE_BYTES[shape.kv_dtype])
 
     def _text(self, key: str) -> Any:
         # Models of several modalities nest the language model's configuration.

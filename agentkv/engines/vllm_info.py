@@ -5,11 +5,9 @@ from typing import Any
 
 from agentkv.engines.base import EngineInfo
 from agentkv.engines.vllm_start import StartedLLM
+from agentkv.kv import DTYPE_BYTES, LayerKind, bytes_per_token
 
 __all__ = ("engine_info",)
-
-# Cache types that hold plain values; packed ones keep scales beside them, so their size is not a product.
-PLAIN_CACHE_TYPES = ("auto", "bfloat16", "float16", "half", "float32", "float", "fp8", "fp8_e4m3", "fp8_e5m2")
 
 
 def engine_info(started: StartedLLM, engine_id: str, managed: Mapping[str, str]) -> EngineInfo:
@@ -32,14 +30,20 @@ def engine_info(started: StartedLLM, engine_id: str, managed: Mapping[str, str])
 
 
 def _kv_bytes_per_token(config: Any) -> int | None:
-    """2 * layers * KV heads * head size * bytes, on one device; None where the cache is not made that way."""
+    """Bytes on one device while every layer keeps a token; None where the cache is not made of keys and values."""
     from vllm.utils.torch_utils import kv_cache_dtype_str_to_dtype
 
     model, parallel, cache_type = config.model_config, config.parallel_config, config.cache_config.cache_dtype
-    if model.use_mla or model.is_hybrid or model.is_attention_free or cache_type not in PLAIN_CACHE_TYPES:
+    if model.is_hybrid or model.is_attention_free or cache_type not in ("auto", *DTYPE_BYTES):
         return None
-    values = model.get_num_layers(parallel) * model.get_num_kv_heads(parallel) * model.get_head_size()
-    return int(2 * values * kv_cache_dtype_str_to_dtype(cache_type, model).itemsize)
+    size = model.get_head_size()
+    kind = LayerKind(
+        layers=model.get_num_layers(parallel),
+        kv_heads=model.get_num_kv_heads(parallel),
+        head_size=size,
+        value_size=0 if model.use_mla else size,
+    )
+    return bytes_per_token([kind], dtype_bytes=kv_cache_dtype_str_to_dtype(cache_type, model).itemsize)
 
 
 def _capabilities(config: Any) -> dict[str, str]:

@@ -2,11 +2,13 @@
 
 from agentkv.kv.account import WorkAccount
 from agentkv.kv.admission import Admission, AdmissionMode, AdmissionState, Ticket
-from agentkv.kv.capacity import KVGroup, bytes_per_token, pool_tokens, spec_bytes_per_token
+from agentkv.kv.capacity import KVGroup, KVPool, bytes_per_token, pool_of, spec_bytes_per_token
 from agentkv.kv.directive import Directive, LeaseClass, Rejected, WorkKind
 from agentkv.kv.handle import KVHandle
 from agentkv.kv.keeper import Grant, LeaseKeeper
+from agentkv.kv.layers import DTYPE_BYTES, LayerKind
 from agentkv.kv.lease import BlockHolder, Lease, LeaseTable
+from agentkv.kv.model_shape import ModelShape
 from agentkv.kv.operations import perform
 from agentkv.kv.order import CacheMode, eviction_key, in_order
 from agentkv.kv.policy import KVPolicy
@@ -19,6 +21,7 @@ from agentkv.kv.work import COLD, Rank, StepShares, WaitingOrder, rank_of
 
 __all__ = (
     "COLD",
+    "DTYPE_BYTES",
     "Admission",
     "AdmissionMode",
     "AdmissionState",
@@ -29,11 +32,14 @@ __all__ = (
     "KVGroup",
     "KVHandle",
     "KVPolicy",
+    "KVPool",
+    "LayerKind",
     "Lease",
     "LeaseClass",
     "LeaseKeeper",
     "LeaseTable",
     "LiveRequests",
+    "ModelShape",
     "PolicySettings",
     "PrefetchLimit",
     "Rank",
@@ -51,7 +57,7 @@ __all__ = (
     "in_order",
     "perform",
     "plan_cuts",
-    "pool_tokens",
+    "pool_of",
     "rank_of",
     "spec_bytes_per_token",
 )
