@@ -14,10 +14,15 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from hypothesis import HealthCheck, settings
 
 from agentkv.engines.demo_model import demo_model_path as make_demo_model
 from agentkv.engines.vllm import VLLMEngine
 from agentkv.kv import PolicySettings
+
+# A law does not break because the machine is busy.
+settings.register_profile("agentkv", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("agentkv")
 
 # float32: output does not depend on what else is in the batch; 128 usable blocks can be filled by a test.
 # bfloat16: what a user gets who sets nothing.

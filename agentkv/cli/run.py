@@ -6,13 +6,11 @@ import sys
 from typing import Any
 
 import anyio
-from attrs import asdict
 
 from agentkv.cli.load import Target, load
 from agentkv.config import MANAGED, KVConfig
 from agentkv.engines import Engine, open_engine
 from agentkv.errors import SetupError
-from agentkv.report import Incident, incident_lines, incidents
 from agentkv.runtime import Result, Runtime
 from agentkv.tools import dump
 
@@ -25,17 +23,15 @@ def command(options: argparse.Namespace) -> int:
     prompt = options.prompt if options.prompt is not None else target.get("prompt")
     if not isinstance(prompt, str):
         raise SetupError(f"give a prompt: agentkv run {options.target} PROMPT (the file has no prompt of its own)")
-    result, found = anyio.run(_run, target, prompt, options)
-    _show(result, found, options.json)
+    _show(anyio.run(_run, target, prompt, options), options.json)
     return 0
 
 
-async def _run(target: Target, prompt: str, options: argparse.Namespace) -> tuple[Result[Any], tuple[Incident, ...]]:
+async def _run(target: Target, prompt: str, options: argparse.Namespace) -> Result[Any]:
     kv = KVConfig(kv_transfer_mode=options.kv_transfer_mode)
     engine = _engine(target, options.engine)
     async with Runtime(engine, store=options.store, kv=kv, progress=_progress) as runtime:
-        result = await runtime.run(target.value, prompt, deps=target.get("deps"))
-        return result, incidents(await runtime.kv_records())
+        return await runtime.run(target.value, prompt, deps=target.get("deps"))
 
 
 def _engine(target: Target, spec: str) -> str | Engine:
@@ -50,14 +46,14 @@ def _progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _show(result: Result[Any], found: tuple[Incident, ...], as_json: bool) -> None:
+def _show(result: Result[Any], as_json: bool) -> None:
     if as_json:
-        report = {**result.kv.to_json(), "kv_incidents": [asdict(each) for each in found]}
+        report = result.kv.to_json()
         print(json.dumps({"schema": report.pop("schema"), "output": _plain(result.output), **report}, indent=2))
         return
     print(result.output)
     print()
-    print("\n".join((result.kv.text(), *incident_lines(found))))
+    print(result.kv.text())
 
 
 def _plain(output: Any) -> Any:

@@ -14,7 +14,8 @@ operation       payload                                                         
 ``heartbeat``   {"tickets": [ticket], "ttl"}                                      {"runs": [{"state", "position",
                                                                                   "estimate"} or null]}
 ``leave``       {"tickets": [ticket]}                                             {"reasons": [...]}
-``events``      {"after": cursor, "limit"?, "kinds"?: [kind]}                     {"events": [...], "cursor", "lost"}
+``events``      {"after": cursor, "limit"?, "kinds"?: [kind], "run"?}             {"events": [...], "cursor", "last",
+                                                                                  "lost"}
 ``occupancy``   {}                                                                blocks by class of the lease on them
 ``stats``       {}                                                                counters
 ==============  ================================================================  =====================================
@@ -118,8 +119,10 @@ def _leave(policy: KVPolicy, payload: Payload, now: float) -> dict[str, Any]:
 def _events(policy: KVPolicy, payload: Payload, _: float) -> dict[str, Any]:
     after, limit = payload.count("after", 0), min(payload.count("limit", 1000), MAX_EVENTS)
     kinds = payload.many("kinds", str) if payload.has("kinds") else ()
-    found, cursor, lost = policy.records.events(after, limit, kinds)
-    return {"events": [record.as_wire() for record in found], "cursor": cursor, "lost": lost}
+    run = payload.text("run") if payload.has("run") else None
+    found, cursor, lost = policy.records.events(after, limit, kinds, run)
+    wire = [record.as_wire() for record in found]
+    return {"events": wire, "cursor": cursor, "lost": lost, "last": policy.records.last}
 
 
 def _occupancy(policy: KVPolicy, _: Payload, __: float) -> dict[str, Any]:

@@ -55,6 +55,10 @@ class Record:
     for_whom: str = ""
     ms: float = 0.0
 
+    def names(self, run: str) -> bool:
+        """Whether it is about KV of ``run``, or about room that was made for one of its requests."""
+        return self.run == run or self.for_whom.startswith(f"{run}/")
+
     def as_wire(self) -> dict[str, Any]:
         """The record as a JSON object."""
         return asdict(self)
@@ -91,10 +95,13 @@ class Recorder:
         """Number of the latest record, 0 before the first: the cursor behind which only new ones come."""
         return self._next - 1
 
-    def events(self, after: int = 0, limit: int = 1000, kinds: Collection[str] = ()) -> tuple[list[Record], int, int]:
+    def events(
+        self, after: int = 0, limit: int = 1000, kinds: Collection[str] = (), run: str | None = None
+    ) -> tuple[list[Record], int, int]:
         """Records behind the cursor ``after``, oldest first; the new cursor; how many were lost to the ring.
 
-        At most ``limit`` are looked at; of these, only ``kinds`` are returned where some are named.
+        At most ``limit`` are looked at; of these, only ``kinds`` are returned where some are named, and with ``run``
+        only those about its KV and about KV that gave way to its requests.
         """
         oldest = self._ring[0].number if self._ring else self._next
         lost = max(0, oldest - 1 - after)
@@ -102,4 +109,5 @@ class Recorder:
         start = max(0, after + 1 - oldest)
         found = [self._ring[i] for i in range(start, min(len(self._ring), start + limit))]
         cursor = found[-1].number if found else max(after, oldest - 1)
-        return [record for record in found if not kinds or record.kind in kinds], cursor, lost
+        wanted = [each for each in found if (not kinds or each.kind in kinds) and (run is None or each.names(run))]
+        return wanted, cursor, lost

@@ -6,6 +6,7 @@ from typing import Any
 from attrs import asdict, frozen
 
 from agentkv.engines.base import EngineInfo
+from agentkv.report.incident import Incident, incident_lines
 from agentkv.report.ledger import Step, Totals
 from agentkv.report.timeline import Span, covered, timeline_lines
 
@@ -20,7 +21,8 @@ class RunReport:
     """The account of one run. Tokens are counted by the engine; times are clock seconds.
 
     ``abandoned`` names sync tools whose worker thread was still running when nobody waited for it any more,
-    ``refused`` says why the engine gave no lease, or less of one, where it did not.
+    ``refused`` says why the engine gave no lease, or less of one, where it did not. ``incidents`` sum up, from the
+    run's end on, what the engine did to its KV, and to that of others for its requests, beside the ordinary course.
     """
 
     run_id: str
@@ -33,6 +35,7 @@ class RunReport:
     spans: tuple[Span, ...]
     abandoned: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    incidents: tuple[Incident, ...] = ()
 
     @property
     def ttft(self) -> tuple[float, ...]:
@@ -75,7 +78,8 @@ class RunReport:
 
     def text(self) -> str:
         """The report for a terminal."""
-        return "\n".join((*self._head(), *self._table(), *self._sums(), "timeline", *timeline_lines(self.spans)))
+        parts = (self._head(), self._table(), self._sums(), ["timeline", *timeline_lines(self.spans)])
+        return "\n".join(line for part in (*parts, incident_lines(self.incidents)) for line in part)
 
     def _head(self) -> list[str]:
         engine = f"{self.engine.name} {self.engine.version}".strip()
@@ -133,5 +137,6 @@ class RunReport:
             "spans": [asdict(span) for span in self.spans],
             "abandoned": list(self.abandoned),
             "refused": list(self.refused),
+            "kv_incidents": [asdict(each) for each in self.incidents],
             "saving": self.saving(),
         }

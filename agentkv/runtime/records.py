@@ -7,7 +7,7 @@ from agentkv.kv import Record
 
 __all__ = ("KVRecords",)
 
-PAGE = 1000
+PAGE = 4096
 
 
 @define
@@ -24,15 +24,10 @@ class KVRecords:
     async def read(self, run_id: str | None = None) -> list[Record]:
         """All records there are, oldest first, or those that name ``run_id``: its KV, or room made for it."""
         found: list[Record] = []
-        cursor = self.start
+        cursor, wanted = self.start, {} if run_id is None else {"run": run_id}
         while True:
-            page = await self.engine.kv("events", {"after": cursor, "limit": PAGE})
-            if not page.get("events"):
+            page = await self.engine.kv("events", {"after": cursor, "limit": PAGE, **wanted})
+            found += map(Record.from_wire, page.get("events", ()))
+            if page.get("cursor", cursor) >= page.get("last", cursor):
                 return found
             cursor = page["cursor"]
-            read = map(Record.from_wire, page["events"])
-            found += [each for each in read if run_id is None or _names(each, run_id)]
-
-
-def _names(record: Record, run_id: str) -> bool:
-    return record.run == run_id or record.for_whom.startswith(f"{run_id}/")

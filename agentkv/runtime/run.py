@@ -129,6 +129,7 @@ class Run(Generic[Output]):
             spans=self._timekeeper.spans(),
             abandoned=self._shell.abandoned,
             refused=tuple(self._shell.tenure.refused),
+            incidents=self._shell.incidents,
         )
 
     async def _drive(self) -> None:

@@ -101,8 +101,7 @@ class Runtime:
             self.engine = engine if engine.started else await stack.enter_async_context(engine)
             self._format = await anyio.to_thread.run_sync(_load_format, self.engine.info.model_path)
             self._services = self._share(self.engine)
-            self._records = KVRecords(self.engine)
-            await self._records.begin()
+            await self._services.records.begin()
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)
             tasks.start_soon(self._services.heartbeat.run, name="heartbeat")
@@ -131,6 +130,7 @@ class Runtime:
             threads=anyio.CapacityLimiter(TOOL_THREADS),
             heartbeat=Heartbeat(engine, anchors),
             anchors=anchors,
+            records=KVRecords(engine),
             tool_times=ToolTimes(),
             working_sets=WorkingSets(),
         )
@@ -147,7 +147,7 @@ class Runtime:
         keeps its latest 4,096 records; ``Record.number`` shows what is missing. Raises ``EngineError``.
         """
         self._require_open()
-        return await self._records.read(run_id)
+        return await self._services.records.read(run_id)
 
     @overload
     async def run(

@@ -12,7 +12,7 @@ from agentkv.config import KVConfig
 from agentkv.engines.base import Engine
 from agentkv.errors import AgentKVError
 from agentkv.follow import RESULT_GUESSED, ToolTimes, WorkingSets
-from agentkv.report import Ledger, Residency
+from agentkv.report import Incident, Ledger, Residency, incidents
 from agentkv.runtime.anchors import AnchorKey, Anchors
 from agentkv.runtime.dispatcher import Dispatcher
 from agentkv.runtime.events import CallFinished, CallStarted, Event, GenerationAsked, RunEvent
@@ -20,6 +20,7 @@ from agentkv.runtime.follower import Follower
 from agentkv.runtime.generator import Generator
 from agentkv.runtime.heartbeat import Heartbeat
 from agentkv.runtime.program import Program
+from agentkv.runtime.records import KVRecords
 from agentkv.runtime.state import CallTool, Command, End, Follow, Generate
 from agentkv.runtime.tenure import Tenure, owner_of
 from agentkv.store import Store
@@ -42,6 +43,7 @@ class Services:
     threads: anyio.CapacityLimiter
     heartbeat: Heartbeat
     anchors: Anchors
+    records: KVRecords
     tool_times: ToolTimes
     working_sets: WorkingSets
     live: set[Any] = field(factory=set)
@@ -84,6 +86,7 @@ class Shell:
         )
         self._anchors: dict[str, AnchorKey | None] = {}
         self._first_prompt = self._largest = 0
+        self.incidents: tuple[Incident, ...] = ()
 
     @property
     def abandoned(self) -> tuple[str, ...]:
@@ -153,7 +156,11 @@ class Shell:
         for key in self._anchors.values():
             if key is not None:
                 self._services.anchors.let_go(key)
-        await self.tenure.leave()
+        try:
+            if self.tenure.managed:
+                self.incidents = incidents(await self._services.records.read(self._order.run_id))
+        finally:
+            await self.tenure.leave()
         if finished and self._first_prompt:
             grown = self._largest - self._first_prompt
             if self._services.working_sets.add(self._program.graph.digest, grown):

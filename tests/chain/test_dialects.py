@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentkv.chain.constraint import LabelShape, TurnShape, check_label
@@ -131,7 +131,6 @@ ARGUMENTS = st.dictionaries(st.text(), st.one_of(VALUES, HARD), max_size=3).map(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda d: d.name)
-@settings(deadline=None)
 @given(made=st.lists(st.tuples(NAMES, ARGUMENTS), min_size=1, max_size=4), first=st.integers(1, 99))
 def test_written_calls_are_read_back(dialect, made, first):
     expected = tuple(ToolCall(f"call_{i:04}", name, text) for i, (name, text) in enumerate(made, first))
@@ -140,7 +139,6 @@ def test_written_calls_are_read_back(dialect, made, first):
 
 
 @pytest.mark.parametrize("dialect", [HERMES, LLAMA], ids=lambda d: d.name)
-@settings(deadline=None)
 @given(text=st.text(alphabet="ab \n.", min_size=1))
 def test_text_before_calls_is_read_back(dialect, text):
     message = Message(role="assistant", content=text, calls=(ToolCall("call_0001", "stop", "{}"),))
@@ -149,7 +147,6 @@ def test_text_before_calls_is_read_back(dialect, text):
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda d: d.name)
-@settings(deadline=None)
 @given(text=st.one_of(st.text(), HARD, st.lists(st.one_of(HARD, st.text(max_size=4))).map("".join)))
 def test_any_text_can_be_read(dialect, text):
     turn = dialect.parse(text, BOTH, 1)

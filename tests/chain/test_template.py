@@ -171,7 +171,7 @@ class TestTrust:
 
 
 @pytest.mark.parametrize("name", ["smollm2", "qwen2.5", "qwen3", "llama-3.1", "llama-3.2", "mistral-nemo"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     texts=st.lists(HARD.map("".join), min_size=3, max_size=3), arguments=st.dictionaries(HARD.map("".join), st.text())
 )

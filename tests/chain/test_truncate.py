@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentkv.chain.tokenizer import Piece
@@ -45,7 +45,6 @@ def test_the_line_says_how_many_tokens_went(tokenizer, keep):
 
 
 @pytest.mark.parametrize("keep", KEEPS)
-@settings(deadline=None)
 @given(text=st.text(max_size=200), limit=st.integers(1, 120))
 def test_the_result_fits_and_is_always_the_same(tokenizer, keep, text, limit):
     result = truncate(text, limit, keep, tokenizer)

@@ -8,12 +8,12 @@ from typing import Any
 
 import anyio
 import pytest
+from attrs import evolve
 
 import agentkv as akv
 from agentkv.cli import main
 from agentkv.cli.doctor import _examine as examine
 from agentkv.cli.doctor import _lines as examined_lines
-from agentkv.cli.run import _show as show
 from agentkv.kv import PolicySettings
 from agentkv.report import Incident
 from agentkv.testing import sim
@@ -55,13 +55,10 @@ def test_what_gave_way_stands_behind_the_ledger(capsys: pytest.CaptureFixture[st
         async with akv.Runtime("sim") as rt:
             return await rt.run(akv.Agent("a", instructions="Say."), "Hi")
 
-    result = anyio.run(ask)
     evicted = {"lease_class": "chain", "reason": "room", "for_whom": "b/1", "times": 2, "blocks": 3, "size": 6_000_000}
-    found = (Incident(kind="lease.evict", **evicted),)
-    show(result, found, as_json=False)
-    assert capsys.readouterr().out.endswith("\n  lease.evict chain  2 times, 3 blocks, 6.0 MB: room, for b/1\n")
-    show(result, found, as_json=True)
-    assert json.loads(capsys.readouterr().out)["kv_incidents"] == [{"kind": "lease.evict", **evicted}]
+    report = evolve(anyio.run(ask).kv, incidents=(Incident(kind="lease.evict", **evicted),))
+    assert report.text().endswith("\n  lease.evict chain  2 times, 3 blocks, 6.0 MB: room, for b/1")
+    assert report.to_json()["kv_incidents"] == [{"kind": "lease.evict", **evicted}]
 
 
 def test_a_typed_output_is_plain_json(capsys: pytest.CaptureFixture[str]) -> None:

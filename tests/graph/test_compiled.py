@@ -395,7 +395,7 @@ def _generating(graph: Graph, name: str, draw: st.DrawFn) -> Replan[Any]:
     return graph.replan(name, agent, labels=Literal["go", "answer"], tool_choice=choice)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(graphs())
 def test_whatever_compiles_can_end_from_every_node_by_what_the_run_would_ask(graph: Graph) -> None:
     try:

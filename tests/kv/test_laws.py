@@ -160,4 +160,4 @@ class Machine(RuleBasedStateMachine):
 
 def test_the_laws_hold_after_any_sequence_of_operations(bench_class: Any) -> None:
     Machine.bench_class = bench_class
-    run_state_machine_as_test(Machine, settings=settings(max_examples=60, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(Machine, settings=settings(max_examples=60, stateful_step_count=40))

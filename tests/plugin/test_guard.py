@@ -2,7 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentkv.errors import EngineStartError, NotSupported
@@ -24,7 +24,7 @@ DIRECTIVE_LIKE = st.fixed_dictionaries(
 def test_whatever_is_sent_as_a_directive_the_engine_lives(make_core: Make) -> None:
     core = make_core()
 
-    @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=150)
     @given(JSON | st.text(max_size=60) | DIRECTIVE_LIKE)
     def send(arg: Any) -> None:
         name = core.add(list(range(9)), arg=arg)
@@ -42,7 +42,7 @@ def test_whatever_is_called_the_engine_lives(make_core: Make, operation: str) ->
 
     core = make_core()
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     @given(st.dictionaries(st.sampled_from(["token", "tokens", "leases", "handle", "ttl", "run", "blocks"]), JSON))
     def call(payload: Any) -> None:
         assert isinstance(core.call(operation, **payload), dict)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import agentkv as akv
@@ -83,7 +83,7 @@ def worlds(draw: st.DrawFn) -> tuple[akv.Graph[None, str], list[Any]]:
     return graph, script
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(
     world=worlds(),
     at=st.integers(0, 40),

@@ -38,12 +38,12 @@ async def stranger(rt: akv.Runtime) -> None:
         pass
 
 
-async def pressed(rt: akv.Runtime) -> str:
-    """A run whose lease gives way to a stranger; its id."""
-    ended: list[str] = []
+async def pressed(rt: akv.Runtime) -> akv.Result[str]:
+    """A run whose lease gives way to a stranger."""
+    ended: list[akv.Result[str]] = []
 
     async def run() -> None:
-        ended.append((await rt.run(waiter, "Go")).id)
+        ended.append(await rt.run(waiter, "Go"))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run)
@@ -57,14 +57,16 @@ def kinds(found: list[Record]) -> set[str]:
 
 async def test_records_name_what_gave_way_and_for_whom(runtime: Open) -> None:
     async with runtime(SCRIPT, engine=MANAGED) as rt:
-        run_id = await pressed(rt)
-        found = await rt.kv_records(run_id)
+        result = await pressed(rt)
+        found = await rt.kv_records(result.id)
         assert {"lease.grant", "lease.evict", "admission.admit", "admission.leave"} <= kinds(found)
         evicted = [record for record in found if record.kind == "lease.evict" and record.lease_class == "chain"]
         assert evicted
         assert {record.for_whom for record in evicted} == {"stranger"}
         assert sum(record.blocks for record in evicted) > 0
         assert evicted[0].handle is not None
+        told = [each for each in result.kv.incidents if each.kind == "lease.evict" and each.lease_class == "chain"]
+        assert [(each.for_whom, each.blocks) for each in told] == [("stranger", sum(each.blocks for each in evicted))]
         every = await rt.kv_records()
         assert [record.number for record in every] == list(range(1, len(every) + 1))
 

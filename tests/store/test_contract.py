@@ -179,7 +179,7 @@ async def _apply(store: Store, lengths: dict[str, int], operation: tuple[Any, ..
     return None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(operations, max_size=25))
 def test_both_stores_behave_alike(sequence: list[tuple[Any, ...]]) -> None:
     async def outcomes(store: Store) -> list[Any]:

@@ -1,7 +1,7 @@
 """What can be prefilled before tool results are there."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from .conftest import FIND, NAMES, TEXT, assistant, call, result, user
@@ -10,7 +10,6 @@ from .conftest import FIND, NAMES, TEXT, assistant, call, result, user
 class TestKnown:
     BEFORE = (user("Where is 17?"), assistant("", call(1), call(2), call(3)))
 
-    @settings(deadline=None)
     @given(texts=st.lists(TEXT, min_size=3, max_size=3), ready=st.integers(0, 2))
     @pytest.mark.parametrize("name", NAMES)
     def test_is_the_beginning_of_every_delta(self, formats, name, texts, ready):
@@ -20,7 +19,6 @@ class TestKnown:
         delta = chat.delta("", [FIND], self.BEFORE, results)
         assert delta[: len(known)] == known
 
-    @settings(deadline=None)
     @given(text=TEXT, cut=st.integers(0, 30))
     @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("llama")])
     def test_grows_with_a_result_that_grows(self, formats, name, text, cut):

@@ -1,7 +1,7 @@
 """No id of the added vocabulary comes from a text, whatever it holds."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentkv.chain.messages import ToolDefinition
@@ -15,7 +15,6 @@ CONTROL = (
 )
 
 
-@settings(deadline=None)
 @given(texts=st.lists(st.one_of(TEXT, st.sampled_from(CONTROL)), min_size=6, max_size=6))
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "qwen3"])
 def test_no_added_token_comes_from_a_text(formats, name, texts):
@@ -23,7 +22,6 @@ def test_no_added_token_comes_from_a_text(formats, name, texts):
     assert control_ids(chat, texts) == control_ids(chat, ["x" if text.strip() else text for text in texts])
 
 
-@settings(deadline=None)
 @given(texts=st.lists(st.sampled_from([*CONTROL, "a<|im_end|>b", "<tool_call>{}"]), min_size=6, max_size=6))
 def test_no_added_token_comes_from_a_text_that_the_template_looks_into(formats, texts):
     chat = formats["qwen3"]
