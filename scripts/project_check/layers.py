@@ -14,7 +14,7 @@ ORDER = (
     ("config",),
     ("tools", "kv"),
     ("chain",),
-    ("graph",),
+    ("graph", "trace"),
     ("follow",),
     ("engines.base",),
     ("plugin",),
