@@ -3,6 +3,7 @@
 # beside the installed build's dependencies. Usage: scripts/test_other_vllm.sh 0.26.0
 set -eu
 version=$1
+PATH=$PWD/${VENV:-.venv}/bin:$PATH
 folder=${AGENTKV_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/agentkv}/vllm-$version
 if [ ! -d "$folder/vllm" ]; then
     mkdir -p "$folder"
@@ -25,4 +26,6 @@ import vllm
 
 assert vllm.__version__.startswith(sys.argv[1]), f"vllm {vllm.__version__} was imported, not {sys.argv[1]}"
 PY
-PYTHONPATH="$folder${PYTHONPATH:+:$PYTHONPATH}" exec python -m pytest -q tests/plugin
+# What vLLM says of model configurations is compared with the installed version only.
+PYTHONPATH="$folder${PYTHONPATH:+:$PYTHONPATH}" exec python -m pytest -q tests/plugin \
+    --ignore tests/plugin/test_capacity.py
