@@ -1,4 +1,4 @@
-"""The command line: ``agentkv run | graph | doctor | bench | capacity``."""
+"""The command line: ``agentkv run | graph | doctor | bench | capacity | advise``."""
 
 from agentkv.cli.main import main
 

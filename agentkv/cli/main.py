@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import get_args
 
-from agentkv.cli import bench, capacity, doctor, graph, run
+from agentkv.cli import advise, bench, capacity, doctor, graph, run
 from agentkv.config import TransferMode
 from agentkv.errors import AgentKVError, SetupError
 
@@ -43,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     checking.set_defaults(command=doctor.command)
     bench.add_options(commands.add_parser("bench", help="measure the same agents in several modes, side by side"))
     capacity.add_options(commands.add_parser("capacity", help="say what a model and a memory hold, without starting"))
+    advise.add_options(commands.add_parser("advise", help="say whether managing KV pays for a recorded workload"))
     return parser
 
 

@@ -1,20 +1,33 @@
 """What a run cost and where its time went: the ledger of every token, the timeline, the report."""
 
+from agentkv.report.advice import Advice, Answer, Memory, advise
+from agentkv.report.demand import Demand, RecordedPrompt, demand_of
 from agentkv.report.incident import Incident, incident_lines, incidents
 from agentkv.report.ledger import Ask, Ledger, Step, Totals
+from agentkv.report.recorded import prompts_of_journal, prompts_of_sessions, prompts_of_trajectories
 from agentkv.report.residency import Residency
 from agentkv.report.run_report import RunReport
 from agentkv.report.timeline import Span
 
 __all__ = (
+    "Advice",
+    "Answer",
     "Ask",
+    "Demand",
     "Incident",
     "Ledger",
+    "Memory",
+    "RecordedPrompt",
     "Residency",
     "RunReport",
     "Span",
     "Step",
     "Totals",
+    "advise",
+    "demand_of",
     "incident_lines",
     "incidents",
+    "prompts_of_journal",
+    "prompts_of_sessions",
+    "prompts_of_trajectories",
 )

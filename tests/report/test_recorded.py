@@ -1,0 +1,101 @@
+"""Each kind of recording as prompts."""
+
+from typing import Any
+
+from agentkv.chain import Message
+from agentkv.report import prompts_of_journal, prompts_of_sessions, prompts_of_trajectories
+from agentkv.trace import HashRequest, HashSession, Trajectory
+
+
+def asked(asked_at: float, agent: str = "main") -> dict[str, Any]:
+    return {"type": "generation_asked", "agent": agent, "asked_at": asked_at, "at": asked_at + 0.5}
+
+
+def finished(prompt: int, cached: int, first_at: float, at: float) -> dict[str, Any]:
+    return {
+        "type": "generation_finished",
+        "prompt": prompt,
+        "cached": cached,
+        "token_ids": [7, 8, 9],
+        "first_at": first_at,
+        "at": at,
+    }
+
+
+def called(index: int, start: float, end: float) -> list[dict[str, Any]]:
+    where = {"node": "act", "index": index}
+    return [{"type": "call_started", "at": start, **where}, {"type": "call_finished", "at": end, **where}]
+
+
+def test_a_journal_gives_each_finished_generation_with_the_longest_tool_before_it() -> None:
+    events = [
+        {"type": "run_started", "at": 0.0},
+        asked(1.0),
+        finished(100, 64, 2.0, 3.0),
+        *called(0, 3.0, 4.0),
+        *called(1, 3.0, 8.0),
+        asked(8.0),
+        finished(150, 128, 8.25, 9.0),
+        asked(9.0, agent="other"),
+        finished(50, 0, 9.5, 10.0),
+        asked(11.0),
+        {"type": "run_cancelled", "at": 12.0},
+    ]
+    first, second, third = prompts_of_journal({"r": events})
+    assert (first.chain, first.tokens, first.output, first.reused) == ("r main", 100, 3, 64)
+    assert (first.at, first.end, first.wait, first.tool) == (1.0, 3.0, 1.0, None)
+    # A resume continues the prompt and the answer before it, whatever the engine had kept of them.
+    assert (second.reused, second.wait, second.tool) == (103, 0.25, 5.0)
+    assert (third.chain, third.reused, third.tool) == ("r other", 0, None)
+
+
+def test_prompts_of_several_runs_come_in_the_order_of_their_asking() -> None:
+    runs = {"a": [asked(5.0), finished(9, 0, 6.0, 7.0)], "b": [asked(1.0), finished(9, 0, 2.0, 3.0)]}
+    assert [prompt.chain for prompt in prompts_of_journal(runs)] == ["b main", "a main"]
+
+
+def test_a_conversation_gives_a_prompt_for_each_turn_of_the_assistant() -> None:
+    messages = (
+        Message(role="user", content="u" * 64),
+        Message(role="assistant", content="a" * 8),
+        Message(role="tool", content="r" * 128, name="look", call_id="c"),
+        Message(role="assistant", content="b" * 4),
+    )
+    trajectory = Trajectory(
+        id="x", place="", system="s" * 64, tools=(), messages=messages, latencies=(None, None, 2.0, None)
+    )
+    first, second = prompts_of_trajectories([trajectory], block_size=16)
+    assert (first.tokens, first.output, first.tool) == ((64 + 6 + 64) // 4, 2, None)
+    assert second.tool == 2.0
+    assert first.keys is not None
+    assert second.keys is not None
+    assert (len(first.keys), len(second.keys)) == (first.tokens // 16, second.tokens // 16)
+    assert second.keys[: len(first.keys)] == first.keys
+    assert len(set(second.keys)) == len(second.keys)
+
+
+def test_a_key_stands_for_a_block_and_all_before_it() -> None:
+    def keys(system: str) -> tuple[int, ...]:
+        messages = (Message(role="user", content="u" * 200), Message(role="assistant", content="a"))
+        trajectory = Trajectory(id="x", place="", system=system, tools=(), messages=messages, latencies=(None, None))
+        (prompt,) = prompts_of_trajectories([trajectory], block_size=16)
+        assert prompt.keys is not None
+        return tuple(prompt.keys)
+
+    assert not set(keys("s" * 64)) & set(keys("t" * 64))
+    assert keys("s" * 64) == keys("s" * 64)
+
+
+def test_of_hashed_blocks_those_that_are_not_full_are_left_out() -> None:
+    request = HashRequest(at=1.0, prompt=130, output=5, hashes=(1, 2, 3), duration=2.0, think=9.0, after_tool=True)
+    later = HashRequest(at=0.5, prompt=64, output=5, hashes=(1,), think=9.0, after_tool=False)
+    session = HashSession(id="s", block_size=64, requests=(request, later))
+    second, first = prompts_of_sessions([session])
+    assert (first.keys, first.end, first.tool) == ((1, 2), 3.0, 9.0)
+    assert (second.keys, second.end, second.tool) == ((1,), None, None)
+
+
+def test_a_lone_request_without_an_end_has_no_time() -> None:
+    request = HashRequest(at=1.0, prompt=64, output=5, hashes=(1,))
+    (prompt,) = prompts_of_sessions([HashSession(id="s", block_size=64, requests=(request,))])
+    assert prompt.at is None
