@@ -81,8 +81,8 @@ setup_demo() {
 }
 
 setup_test() {
-    echo "Adding the test tools to $VENV: about 4 MB."
-    step "test tools" pip_install -e ".[test]"
+    echo "Adding the test tools and what draws results to $VENV: about 40 MB."
+    step "test tools and matplotlib" pip_install -e ".[test,bench]"
 }
 
 setup_check() {

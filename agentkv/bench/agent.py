@@ -8,18 +8,18 @@ Where the engine admits, an agent declares what it will hold at its end, exactly
 own, since as long as any agent lives the anchor is part of that one's chain.
 """
 
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import reduce
 
 import anyio
 from attrs import frozen
 
 from agentkv.bench.stage import Stage
-from agentkv.bench.turn import Source, Turn
+from agentkv.bench.turn import Source, Task, Turn
 from agentkv.bench.workload import AgentPlan, Output, Wait
 from agentkv.chain import Chain, Segment, SegmentKind
 from agentkv.engines import Delta, GenerateRequest, Usage
-from agentkv.errors import EngineError
+from agentkv.errors import EngineError, EngineUnavailable
 from agentkv.report import Ask
 from agentkv.runtime.follower import Follower
 from agentkv.runtime.state import Tip
@@ -47,21 +47,27 @@ class BenchAgent:
     async def run(self) -> None:
         """Arrive when the plan says, wait for a slot, work to the end."""
         await self._clock.sleep(self._plan.starts_at)
-        arrived = self._clock.now()
+        arrived = self._stage.ready(self._plan.number, 0, "start")
         async with self._stage.slot(), anyio.create_task_group() as group:
             if self._stage.mode.follow:
                 group.start_soon(self._follower.run)
             self._stage.heartbeat.join(self._tenure)
-            anchor, shared = f"{self._stage.salt}/{self._plan.group}", self._plan.anchor_tokens // self._block
-            await self._tenure.admit(-(-self._plan.end_tokens // self._block), anchor, shared)
-            await self._work(arrived)
-            group.cancel_scope.cancel()
-            self._stage.heartbeat.part(self._tenure)
-            await self._leave()
-        self._stage.done(self._clock.now() - arrived)
+            try:
+                await self._admit()
+                await self._work(arrived)
+            finally:
+                group.cancel_scope.cancel()
+                self._stage.heartbeat.part(self._tenure)
+                await self._leave()
+        self._stage.done(Task(self._plan.number, arrived, self._clock.now()))
+
+    async def _admit(self) -> None:
+        anchor, shared = f"{self._stage.salt}/{self._plan.group}", self._plan.anchor_tokens // self._block
+        await self._tenure.admit(-(-self._plan.end_tokens // self._block), anchor, shared)
 
     async def _leave(self) -> None:
-        with anyio.CancelScope(shield=True):
+        # An engine that is gone has said so to the request that found it gone.
+        with anyio.CancelScope(shield=True), suppress(EngineUnavailable):
             await self._tenure.leave()
 
     async def _work(self, arrived: float) -> None:
@@ -86,8 +92,8 @@ class BenchAgent:
                 chain, diverged_at = _cut(chain, arrival.keep), arrival.keep
             known, chain = len(chain), _extend(chain, "tool_result" if wait.source == "tool" else "user", arrival.ids)
         self._stage.tool_times.add(wait.name, wait.seconds)
-        source = wait.source
-        return chain, _Moment(ready_at=self._clock.now(), known=known, diverged_at=diverged_at, source=source)
+        ready_at = self._stage.ready(self._plan.number, number + 1, wait.source)
+        return chain, _Moment(ready_at=ready_at, known=known, diverged_at=diverged_at, source=wait.source)
 
     async def _generate(self, chain: Chain, number: int, moment: "_Moment") -> Chain:
         adopted = await self._follower.adopt(NAME) if self._stage.mode.follow else False
@@ -105,12 +111,13 @@ class BenchAgent:
         )
         output = self._plan.output(number)
         request = self._request(chain, number, output)
+        await self._stage.send(self._plan.number, number)
         sent_at = self._clock.now()
-        ids, first_at, usage = await self._stream(request)
+        ids, first_at, usage = await self._stream(request, number)
         after = _extend(chain, "assistant", tuple(ids))
         # The last generated token never has KV: it is fed to the model by the next request, if at all.
         self._ledger.generated(ask, usage, after.block_keys(self._block)[: (len(after) - 1) // self._block])
-        self._stage.turns.append(
+        self._stage.turned(
             Turn(
                 chain=self._plan.number,
                 number=number,
@@ -141,13 +148,13 @@ class BenchAgent:
             directive=self._tenure.generation(NAME, resume=number > 0),
         )
 
-    async def _stream(self, request: GenerateRequest) -> tuple[list[int], float, Usage]:
+    async def _stream(self, request: GenerateRequest, number: int) -> tuple[list[int], float, Usage]:
         ids: list[int] = []
         first_at, last = 0.0, None
         async with aclosing(self._stage.engine.generate(request)) as deltas:
             async for last in deltas:
                 if not ids:
-                    first_at = self._clock.now()
+                    first_at = self._stage.first_token(self._plan.number, number)
                 ids.extend(last.token_ids)
         usage = _usage(request, last, len(ids))
         self._tenure.granted(NAME, last.grant if last else None)

@@ -12,14 +12,14 @@ __all__ = ("best_cap", "candidate_caps")
 SHARES = (0.8, 1.0, 1.25)
 
 
-def candidate_caps(workload: Workload, info: EngineInfo) -> list[int]:
-    """Limits worth trying: around as many agents as the pool holds at their full length.
+def candidate_caps(workload: Workload, info: EngineInfo, agents: int) -> list[int]:
+    """Limits worth trying: around as many of ``agents`` as the pool holds at their full length.
 
     Where the pool holds all of them, or the engine does not say what it holds, the one limit that limits nothing.
     """
-    block, agents = info.block_size, len(workload.plans)
+    block = info.block_size
     shared = workload.shared_blocks(block)
-    own = (workload.blocks(block) - shared) / agents
+    own = (workload.blocks(block) - shared) / len(workload.plans)
     fits = agents if info.pool_blocks is None else (info.pool_blocks - shared) / own
     if fits >= agents:
         return [agents]
@@ -27,19 +27,32 @@ def candidate_caps(workload: Workload, info: EngineInfo) -> list[int]:
 
 
 async def best_cap(
-    caps: list[int], attempt: Callable[[int], Awaitable[Repetition]]
+    caps: list[int], attempt: Callable[[int], Awaitable[Repetition]], bound_ms: float | None = None
 ) -> tuple[int, list[dict[str, Any]]]:
-    """The limit with the least product of p95 TTFT after a tool and makespan, and what was measured for each.
+    """The best of ``caps`` and what was measured for each.
 
-    A lower limit always answers sooner and a higher one keeps the engine busier until it thrashes; the product
-    weighs a tenth of the one as much as a tenth of the other.
+    Without a bound that is the limit with the least p95 TTFT after a tool per task a minute: a lower limit always
+    answers sooner and a higher one keeps the engine busier until it thrashes, and a tenth of the one weighs as much
+    as a tenth of the other. With a bound: the most tasks a minute within it, or else the least p95.
     """
     if len(caps) == 1:
         return caps[0], []
-    trials: list[dict[str, Any]] = []
-    for cap in caps:
-        found = (await attempt(cap)).to_json()
-        p95, makespan = found["ttft_after_tool_ms"]["p95"] or 0.0, found["makespan_s"]
-        trials.append({"cap": cap, "ttft_after_tool_p95_ms": p95, "makespan_s": makespan})
-    best = min(trials, key=lambda trial: trial["ttft_after_tool_p95_ms"] * trial["makespan_s"])
-    return best["cap"], trials
+    trials = [_trial(cap, (await attempt(cap)).to_json()) for cap in caps]
+    return min(trials, key=lambda trial: _cost(trial, bound_ms))["cap"], trials
+
+
+def _trial(cap: int, found: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "cap": cap,
+        "ttft_after_tool_p95_ms": found["ttft_after_tool_ms"]["p95"] or 0.0,
+        "tasks_per_minute": found["tasks_per_minute"],
+        "makespan_s": found["makespan_s"],
+    }
+
+
+def _cost(trial: dict[str, Any], bound_ms: float | None) -> tuple[float, float]:
+    p95, rate = trial["ttft_after_tool_p95_ms"], trial["tasks_per_minute"]
+    if bound_ms is not None:
+        return max(p95, bound_ms), -rate
+    # No task ended in a window too short for one: the limit is as bad as can be.
+    return (p95 / rate, 0.0) if rate else (float("inf"), p95)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from types import MappingProxyType
 from typing import Any, Self
 
 from agentkv.bench.random_ids import random_ids
@@ -41,7 +42,7 @@ class EngineHost:
         self._progress = progress
         self._stack = AsyncExitStack()
         self._engine: Engine | None = None
-        self._kv: EngineKV | None = None
+        self._kept: tuple[EngineKV | None, bool] = (None, False)
 
     async def __aenter__(self) -> Self:
         return self
@@ -54,22 +55,26 @@ class EngineHost:
         """What every engine is started with, whatever the mode."""
         return self._base
 
-    async def get(self, kv: EngineKV | None) -> Engine:
-        """A started engine that manages its KV by ``kv`` (None: not). Raises as the engine's start does."""
-        if self._engine is not None and self._kv == kv and not self._simulated:
+    async def get(self, kv: EngineKV | None, own: Mapping[str, Any] = MappingProxyType({})) -> Engine:
+        """A started engine that manages its KV by ``kv`` (None: not), with the options ``own`` besides.
+
+        Modes with options of their own share no engine with others. Raises as the engine's start does.
+        """
+        wanted = (kv, bool(own))
+        if self._engine is not None and self._kept == wanted and not self._simulated:
             return self._engine
         await self._stack.aclose()
         self._engine = None
         engine = open_engine(
             self._spec,
-            options=self._base,
+            options={**self._base, **own},
             kv=kv,
             script=_made_up if self._simulated else None,
             progress=self._progress,
         )
         await self._stack.enter_async_context(engine)
         await self._warm(engine)
-        self._engine, self._kv = engine, kv
+        self._engine, self._kept = engine, wanted
         return engine
 
     def _sizes(self, pool: float | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The figures of one repetition, from its turns and ledgers."""
+"""The figures of one repetition, from its turns and counters."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,16 +6,17 @@ from typing import Any
 
 from attrs import frozen
 
-from agentkv.bench.stage import Stage
-from agentkv.bench.turn import Turn
-from agentkv.report import Totals
+from agentkv.bench.reconcile import reconcile
+from agentkv.bench.series import Series
+from agentkv.bench.snapshot import Snapshot, difference
+from agentkv.bench.steady import Steady
+from agentkv.bench.turn import Source, Task, Turn
 
 __all__ = ("Repetition", "figures", "percentile")
 
 PERCENTS = (50, 95, 99)
-# Capabilities that a mode may ask for.
-MANAGED = ("leases", "order", "admission")
 LEASE_CLASSES = ("speculative", "branch", "chain", "anchor")
+TIMELINE_TASKS = 40
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -36,75 +37,108 @@ def figures(seconds: Iterable[float], *, scale: float = 1.0) -> dict[str, Any]:
 
 @frozen(kw_only=True)
 class Repetition:
-    """One mode, once. ``before`` and ``after`` are the engine's counters, ``occupancy`` (second, share) pairs."""
+    """One mode, once: what happened from ``before`` to ``after``, the whole of it or the window of a steady load.
+
+    ``turns`` became ready in that time, ``tasks`` ended in it. ``cut`` became ready in it and were not done when the
+    load was taken away: source, seconds to the first token, and whether that had not come (``censored``, the seconds
+    are a lower bound). ``lived`` has all turns by agent, for the timeline; ``began_at`` is its zero, and that of
+    ``series``.
+    """
 
     turns: tuple[Turn, ...]
-    task_s: tuple[float, ...]
-    makespan_s: float
-    totals: tuple[Totals, ...]
-    recomputed: int
-    prefetches: int
-    before: Mapping[str, Any]
-    after: Mapping[str, Any]
-    occupancy: tuple[tuple[float, float], ...]
+    tasks: tuple[Task, ...]
+    lived: Mapping[int, tuple[Turn, ...]]
+    cut: tuple[tuple[Source, float, bool], ...]
+    before: Snapshot
+    after: Snapshot
+    began_at: float
+    series: Series
+    evicted: Mapping[str, Any]
     in_force: Mapping[str, str]
+    steady: Steady | None
 
-    @classmethod
-    def of(
-        cls,
-        stage: Stage,
-        makespan_s: float,
-        before: Mapping[str, Any],
-        after: Mapping[str, Any],
-        occupancy: Iterable[tuple[float, float]],
-    ) -> "Repetition":
-        """Everything that ``stage`` has seen, now that its agents are done."""
-        return cls(
-            turns=tuple(stage.turns),
-            task_s=tuple(stage.task_s),
-            makespan_s=makespan_s,
-            totals=tuple(ledger.totals() for ledger in stage.ledgers),
-            recomputed=sum(step.evicted for ledger in stage.ledgers for step in ledger.steps),
-            prefetches=stage.prefetches,
-            before=before,
-            after=after,
-            occupancy=tuple(occupancy),
-            in_force={name: state for name, state in stage.engine.info.capabilities.items() if name in MANAGED},
-        )
+    @property
+    def seconds(self) -> float:
+        """How long what counts took."""
+        return self.after.at - self.before.at
 
     @property
     def resumes(self) -> list[Turn]:
         """The turns that a tool's result made possible."""
         return [turn for turn in self.turns if turn.source == "tool"]
 
+    def ttft_s(self, *sources: Source) -> list[float]:
+        """Times to the first token of the turns with one of ``sources``, those that were cut off included."""
+        found = [turn.ttft_s for turn in self.turns if turn.source in sources]
+        return [*found, *(waited for source, waited, _ in self.cut if source in sources)]
+
     def to_json(self) -> dict[str, Any]:
         """The figures of this repetition as plain values; milliseconds, seconds, tokens."""
         tokens = self._tokens()
         return {
-            "ttft_ms": figures((turn.ttft_s for turn in self.turns), scale=1e3),
-            "ttft_first_ms": figures((turn.ttft_s for turn in self.turns if turn.number == 0), scale=1e3),
-            "ttft_after_tool_ms": figures((turn.ttft_s for turn in self.resumes), scale=1e3),
-            "task_s": figures(self.task_s),
+            "ttft_ms": figures(self.ttft_s("start", "tool", "user"), scale=1e3),
+            "ttft_first_ms": figures(self.ttft_s("start"), scale=1e3),
+            "ttft_after_tool_ms": figures(self.ttft_s("tool"), scale=1e3),
+            "censored": {"first": self._censored("start"), "after_tool": self._censored("tool")},
+            "task_s": figures(task.seconds for task in self.tasks),
             "held_s": figures(turn.held_s for turn in self.turns if turn.number == 0),
-            "makespan_s": round(self.makespan_s, 4),
-            "tasks_per_minute": round(60 * len(self.task_s) / self.makespan_s, 4),
+            "makespan_s": round(self.seconds, 4) if self.steady is None else None,
+            "window_s": round(self.seconds, 4) if self.steady is not None else None,
+            "tasks_per_minute": round(60 * len(self.tasks) / self.seconds, 4),
             "tokens": tokens,
+            "computed_total": tokens["computed"] + tokens["prefetched"] + tokens["aborted"] + tokens["upkeep"],
             "reduction": _reduction(tokens),
             "hit_after_tool": _hit(self.resumes),
-            "prefetches": self.prefetches,
+            "prefetches": self.after.prefetches - self.before.prefetches,
             "evictions": self._evictions(),
             "policy_records": self._policy("records"),
-            "recomputed_after_eviction": self.recomputed,
+            "recomputed_after_eviction": self.after.recomputed - self.before.recomputed,
             "preemptions": self._count("preemptions"),
-            "peak_pool": max((share for _, share in self.occupancy), default=None),
+            "peak_pool": self.series.peak,
             "breakdown_ms": self._breakdown(),
             "inter_token_ms": figures((t.inter_token_s for t in self.turns if t.generated > 1), scale=1e3),
             "engine_account": self._account(),
         }
 
+    def reconciliation(self) -> dict[str, Any]:
+        """The clients' books against the engine's; see ``reconcile``."""
+        return reconcile(self.before, self.after, whole=self.steady is None)
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """TTFT and hit share by number of the turn, so that runs of unequal length can be compared."""
+        numbers = sorted({turn.number for turn in self.turns})
+        by_number = {number: [turn for turn in self.turns if turn.number == number] for number in numbers}
+        return [
+            {"round": number, "ttft_ms": figures((t.ttft_s for t in turns), scale=1e3), "hit": _hit(turns)}
+            for number, turns in by_number.items()
+        ]
+
+    def timeline(self) -> list[dict[str, Any]]:
+        """At most 40 agents, evenly chosen: when each generation could be asked for, had its first token, was done."""
+        agents = sorted(self.lived)
+        step = max(1, -(-len(agents) // TIMELINE_TASKS))
+        return [{"agent": agent, "turns": [self._moments(t) for t in self.lived[agent]]} for agent in agents[::step]]
+
+    def _moments(self, turn: Turn) -> list[float]:
+        return [round(at - self.began_at, 3) for at in (turn.ready_at, turn.first_at, turn.done_at)]
+
+    def _censored(self, source: Source) -> int:
+        return sum(censored for each, _, censored in self.cut if each == source)
+
     def _tokens(self) -> dict[str, int]:
-        names = ("prompt", "computed", "cached", "generated", "prefetched", "prefetched_used", "aborted", "wasted")
-        return {name: sum(getattr(total, name) for total in self.totals) for name in names}
+        names = (
+            "prompt",
+            "computed",
+            "cached",
+            "generated",
+            "prefetched",
+            "prefetched_used",
+            "aborted",
+            "wasted",
+            "upkeep",
+        )
+        # A prefetch used behind the window's end was not wasted by being sent before it.
+        return {name: max(0, getattr(self.after.totals, name) - getattr(self.before.totals, name)) for name in names}
 
     def _breakdown(self) -> dict[str, Any]:
         """Where the time of a resume went, by part; a part that the engine does not tell is empty."""
@@ -117,7 +151,8 @@ class Repetition:
         return {name: figures((v for v in values if v is not None), scale=1e3) for name, values in parts.items()}
 
     def _count(self, name: str) -> int | None:
-        return self.after[name] - self.before[name] if name in self.after else None
+        before, after = self.before.counters, self.after.counters
+        return after[name] - before[name] if name in after else None
 
     def _evictions(self) -> dict[str, int | None]:
         """Blocks evicted, by class of the lease that held them; None where the engine does not tell."""
@@ -130,32 +165,18 @@ class Repetition:
 
     def _policy(self, name: str) -> dict[str, int]:
         """What the engine's KV policy counted under ``name`` meanwhile; empty where it has none."""
-        before = self.before["policy"].get(name, {})
-        return {key: count - before.get(key, 0) for key, count in self.after["policy"].get(name, {}).items()}
+        return difference(self.before.counters["policy"].get(name, {}), self.after.counters["policy"].get(name, {}))
 
     def _account(self) -> dict[str, int]:
         """The engine's own count of prompt tokens by source, prefetches included; empty where it has none."""
-        before = self.before.get("engine", {})
-        return {source: count - before.get(source, 0) for source, count in self.after.get("engine", {}).items()}
-
-    def rounds(self) -> list[dict[str, Any]]:
-        """TTFT and hit share by number of the turn, so that runs of unequal length can be compared."""
-        numbers = sorted({turn.number for turn in self.turns})
-        by_number = {number: [turn for turn in self.turns if turn.number == number] for number in numbers}
-        return [
-            {"round": number, "ttft_ms": figures((t.ttft_s for t in turns), scale=1e3), "hit": _hit(turns)}
-            for number, turns in by_number.items()
-        ]
-
-    def timeline(self, points: int) -> list[list[float]]:
-        """Occupancy over time, thinned out to about ``points``."""
-        step = max(1, len(self.occupancy) // points)
-        return [[round(at, 3), round(share, 4)] for at, share in self.occupancy[::step]]
+        return difference(self.before.counters.get("engine", {}), self.after.counters.get("engine", {}))
 
 
-def _reduction(tokens: Mapping[str, int]) -> dict[str, float]:
+def _reduction(tokens: Mapping[str, int]) -> dict[str, float | None]:
     """See "prefill token reduction ratio": on the critical path, and of everything that was computed."""
-    spent = tokens["computed"] + tokens["prefetched"] + tokens["aborted"]
+    if not tokens["prompt"]:
+        return {"critical": None, "total": None}
+    spent = tokens["computed"] + tokens["prefetched"] + tokens["aborted"] + tokens["upkeep"]
     return {
         "critical": round(1 - tokens["computed"] / tokens["prompt"], 6),
         "total": round(1 - spent / tokens["prompt"], 6),

@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from agentkv.bench.measure import Repetition
+from agentkv.bench.measure import Repetition, percentile
+from agentkv.bench.modes import rank_of_mode
 
-__all__ = ("RATIOS", "SCHEMA", "merge", "mode_json", "ratios")
+__all__ = ("RATIOS", "SCHEMA", "figure_at", "merge", "mode_json", "ratios", "spread")
 
 SCHEMA = "agentkv.bench/1"
-TIMELINE_POINTS = 200
+QUANTILES = 100
 # What a ratio between two modes is made of: its name, and the way to the figure.
 RATIOS: dict[str, tuple[str, ...]] = {
     "ttft_p50": ("ttft_ms", "p50"),
@@ -19,7 +20,8 @@ RATIOS: dict[str, tuple[str, ...]] = {
     "task_p50": ("task_s", "p50"),
     "task_p95": ("task_s", "p95"),
     "makespan": ("makespan_s",),
-    "computed": ("computed_total",),
+    "tasks_per_minute": ("tasks_per_minute",),
+    "computed": ("computed_per_prompt_token",),
 }
 
 
@@ -39,48 +41,71 @@ def _sum(values: Sequence[Any]) -> int:
     return sum(value["n"] for value in values)
 
 
-def _spread(values: Sequence[Any]) -> list[float] | None:
-    return None if any(value is None for value in values) else [min(values), max(values)]
+def spread(values: Sequence[Any]) -> dict[str, Any] | None:
+    """The least and the largest of a figure's values, and all of them in order of the repetitions."""
+    if any(value is None for value in values):
+        return None
+    return {"min": min(values), "max": max(values), "values": list(values)}
 
 
 def mode_json(config: Mapping[str, Any], repetitions: Sequence[Repetition]) -> dict[str, Any]:
-    """One mode: medians of its repetitions, with the least and the largest value of what ratios are made of.
+    """One mode: medians of its repetitions, with the spread of what ratios are made of.
 
-    ``rounds`` and ``occupancy`` are those of the first repetition.
+    ``quantiles_after_tool_ms`` are over the resumes of all repetitions, from the least to the longest in steps of a
+    hundredth. ``rounds``, ``occupancy``, ``evicted`` and ``timeline`` are those of the first repetition.
     """
     each = [_figures(repetition) for repetition in repetitions]
+    first = repetitions[0]
+    accounts = [repetition.reconciliation() for repetition in repetitions]
     return {
         "config": dict(config),
-        "in_force": dict(repetitions[0].in_force),
+        "in_force": dict(first.in_force),
         "repetitions": len(each),
         **merge(each),
-        "spread": {name: _spread([_at(one, path) for one in each]) for name, path in RATIOS.items()},
-        "rounds": repetitions[0].rounds(),
-        "occupancy": repetitions[0].timeline(TIMELINE_POINTS),
+        "spread": {name: spread([figure_at(one, path) for one in each]) for name, path in RATIOS.items()},
+        "quantiles_after_tool_ms": _quantiles(repetitions),
+        "rounds": first.rounds(),
+        "occupancy": first.series.to_json(),
+        "evicted": dict(first.evicted),
+        "timeline": first.timeline(),
+        "reconciliation": {"agrees": _all(account["agrees"] for account in accounts), "repetitions": accounts},
     }
+
+
+def _all(verdicts: Any) -> bool | None:
+    """None if there is one that says nothing."""
+    found = list(verdicts)
+    return None if None in found else all(found)
 
 
 def _figures(repetition: Repetition) -> dict[str, Any]:
     found = repetition.to_json()
-    tokens = found["tokens"]
-    return {**found, "computed_total": tokens["computed"] + tokens["prefetched"] + tokens["aborted"]}
+    prompt = found["tokens"]["prompt"]
+    return {**found, "computed_per_prompt_token": round(found["computed_total"] / prompt, 6) if prompt else None}
+
+
+def _quantiles(repetitions: Sequence[Repetition]) -> list[float]:
+    values = sorted(1e3 * seconds for repetition in repetitions for seconds in repetition.ttft_s("tool"))
+    return [round(percentile(values, 100 * at / QUANTILES), 4) for at in range(QUANTILES + 1)] if values else []
 
 
 def ratios(modes: Mapping[str, Mapping[str, Any]], floor_p50: float | None) -> dict[str, dict[str, Any]]:
-    """Each mode over each that stands before it, by ``RATIOS``; and over the floor."""
+    """Each mode over each that comes before it in ``MODES``, by ``RATIOS``; and over the floor."""
     found: dict[str, dict[str, Any]] = {}
-    names = list(modes)
+    names = sorted(modes, key=rank_of_mode)
     for index, name in enumerate(names):
         for base in names[:index]:
             found[f"{name}/{base}"] = {
-                what: _ratio(_at(modes[name], path), _at(modes[base], path)) for what, path in RATIOS.items()
+                what: _ratio(figure_at(modes[name], path), figure_at(modes[base], path))
+                for what, path in RATIOS.items()
             }
-        after_tool = _at(modes[name], RATIOS["ttft_after_tool_p50"])
+        after_tool = figure_at(modes[name], RATIOS["ttft_after_tool_p50"])
         found[f"{name}/floor"] = {"ttft_after_tool_p50": _ratio(after_tool, floor_p50)}
     return found
 
 
-def _at(value: Any, path: Sequence[str]) -> Any:
+def figure_at(value: Any, path: Sequence[str]) -> Any:
+    """The figure that is found in a mode's machine form by ``path``."""
     for key in path:
         value = value[key]
     return value

@@ -1,5 +1,6 @@
 """The whole benchmark: floor, trials of caps, interleaved repetitions, one result."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,12 +9,15 @@ from attrs import asdict, evolve, field, frozen
 
 from agentkv.bench.cap import best_cap, candidate_caps
 from agentkv.bench.floor import Floor, measure_floor
+from agentkv.bench.frontier import frontier_json
 from agentkv.bench.hosting import EngineHost
 from agentkv.bench.machine import machine_json, versions_json
 from agentkv.bench.measure import Repetition
 from agentkv.bench.modes import ModeConfig
+from agentkv.bench.offload import require_offload
 from agentkv.bench.repetition import run_repetition
 from agentkv.bench.results import SCHEMA, mode_json, ratios
+from agentkv.bench.steady import Steady
 from agentkv.bench.workload import Workload
 from agentkv.engines import EngineInfo
 from agentkv.errors import SetupError
@@ -21,6 +25,8 @@ from agentkv.errors import SetupError
 __all__ = ("Benchmark", "run_benchmark")
 
 PROGRESS_SECONDS = 5.0
+# Repetitions by mode and number of agents (0: those of the workload, each once).
+Found = dict[str, dict[int, list[Repetition]]]
 
 
 @frozen(kw_only=True)
@@ -28,8 +34,10 @@ class Benchmark:
     """What to run. ``pool`` is a share of the working set, None for the engine's own size.
 
     ``block`` is the KV block in tokens, ``options`` go to the engine as they are and win over what follows
-    from the workload, ``warm_up`` counts requests after each start that are not measured.
-    Raises ``SetupError`` for a number out of bounds.
+    from the workload, ``warm_up`` counts requests after each start that are not measured. With ``duration`` agents
+    that end are replaced, see ``Steady``; ``frontier`` are the numbers of agents that are tried so, and
+    ``bound_ms`` is what p95 TTFT after a tool may be there.
+    Raises ``SetupError`` for a number out of bounds, ``NotSupported`` for a mode that the engine cannot have.
     """
 
     engine: str
@@ -41,6 +49,10 @@ class Benchmark:
     floor_samples: int = 20
     warm_up: int = 20
     options: Mapping[str, Any] = field(factory=dict)
+    duration: float | None = None
+    settle: float | None = None
+    frontier: tuple[int, ...] = ()
+    bound_ms: float = 200.0
 
     def __attrs_post_init__(self) -> None:
         for name, least in (("block", 1), ("repeat", 1), ("floor_samples", 0), ("warm_up", 0)):
@@ -48,6 +60,31 @@ class Benchmark:
                 raise SetupError(f"{name}={getattr(self, name)} must be at least {least}")
         if self.pool is not None and not self.pool > 0:
             raise SetupError(f"pool={self.pool:g} must be above 0: a share of the working set")
+        if not 0 < self.bound_ms < math.inf:
+            raise SetupError(f"bound_ms={self.bound_ms:g} must be above 0")
+        self._check_loads()
+        if any(mode.offload for mode in self.modes.values()):
+            require_offload(self.engine)
+
+    def _check_loads(self) -> None:
+        if self.duration is None:
+            for name in ("frontier", "settle"):
+                if getattr(self, name):
+                    raise SetupError(f"{name}: a steady load has a duration; give --duration SECONDS")
+        if len(set(self.frontier)) < len(self.frontier):
+            raise SetupError("frontier: a number of agents is listed twice")
+        for steady in self.loads:
+            if steady is not None:
+                steady.check(self.workload)
+
+    @property
+    def loads(self) -> tuple[Steady | None, ...]:
+        """The steady loads to measure, the largest last; None: every agent once, to its end."""
+        if self.duration is None:
+            return (None,)
+        settle = {} if self.settle is None else {"settle": self.settle}
+        agents = sorted(self.frontier) or [len(self.workload.plans)]
+        return tuple(Steady(agents=number, duration=self.duration, **settle) for number in agents)
 
 
 async def run_benchmark(bench: Benchmark, progress: Callable[[str], None]) -> dict[str, Any]:
@@ -89,31 +126,40 @@ class _Run:
     async def _settled(
         self, name: str, mode: ModeConfig, info: EngineInfo, trials: dict[str, list[dict[str, Any]]]
     ) -> ModeConfig:
-        """The mode with its cap found."""
+        """The mode with its cap found, under the largest load: a fixed limit is the same at every load."""
         if mode.cap != "best":
             return mode
+        steady = self._bench.loads[-1]
 
         async def attempt(cap: int) -> Repetition:
-            return await self._once(f"{name}, trial of at most {cap} agents", evolve(mode, cap=cap))
+            return await self._once(f"{name}, trial of at most {cap} agents", evolve(mode, cap=cap), steady)
 
-        cap, trials[name] = await best_cap(candidate_caps(self._bench.workload, info), attempt)
+        agents = len(self._bench.workload.plans) if steady is None else steady.agents
+        bound = self._bench.bound_ms if self._bench.frontier else None
+        cap, trials[name] = await best_cap(candidate_caps(self._bench.workload, info, agents), attempt, bound)
         return evolve(mode, cap=cap)
 
-    async def _repetitions(self, modes: Mapping[str, ModeConfig]) -> dict[str, list[Repetition]]:
+    async def _repetitions(self, modes: Mapping[str, ModeConfig]) -> Found:
         """Interleaved, so that a machine that grows slower does so for all modes alike."""
-        found: dict[str, list[Repetition]] = {name: [] for name in modes}
+        found: Found = {name: {} for name in modes}
         for number in range(self._bench.repeat):
-            for name, mode in modes.items():
-                title = f"{name}, repetition {number + 1} of {self._bench.repeat}"
-                found[name].append(await self._once(title, mode))
+            for steady in self._bench.loads:
+                for name, mode in modes.items():
+                    title = f"{name}, repetition {number + 1} of {self._bench.repeat}"
+                    agents = 0 if steady is None else steady.agents
+                    found[name].setdefault(agents, []).append(await self._once(title, mode, steady))
         return found
 
-    async def _once(self, title: str, mode: ModeConfig) -> Repetition:
-        engine = await self._host.get(mode.engine_kv())
+    async def _once(self, title: str, mode: ModeConfig, steady: Steady | None) -> Repetition:
+        engine = await self._host.get(mode.engine_kv(), mode.engine_options())
         self._salts += 1
-        ticker = _Ticker(title, len(self._bench.workload.plans), self._progress)
-        found = await run_repetition(engine, self._bench.workload, mode, f"bench/{self._salts}", ticker.ended)
-        self._progress(f"{title}: all agents done after {found.makespan_s:,.1f} s of the engine's clock")
+        if self._bench.frontier and steady is not None:
+            title = f"{title}, {steady.agents} agents"
+        ticker = _Ticker(title, self._progress)
+        salt = f"bench/{self._salts}"
+        found = await run_repetition(engine, self._bench.workload, mode, salt, ticker.ended, steady)
+        what = "all agents done after" if steady is None else f"{len(found.tasks)} agents done in a window of"
+        self._progress(f"{title}: {what} {found.seconds:,.1f} s of the engine's clock")
         return found
 
     def _result(
@@ -122,10 +168,10 @@ class _Run:
         floor: Floor,
         modes: Mapping[str, ModeConfig],
         trials: Mapping[str, Any],
-        found: Mapping[str, list[Repetition]],
+        found: Found,
     ) -> dict[str, Any]:
         bench, idle = self._bench, floor.to_json()
-        by_mode = {name: mode_json(mode.to_json(), found[name]) for name, mode in modes.items()}
+        by_mode = {name: mode_json(mode.to_json(), found[name][max(found[name])]) for name, mode in modes.items()}
         for name, tried in trials.items():
             by_mode[name]["cap_trials"] = tried
         return {
@@ -139,6 +185,7 @@ class _Run:
                 "working_set_blocks": bench.workload.blocks(info.block_size),
                 "text": bench.workload.text,
                 "delays": bench.workload.delays,
+                "load": self._load_json(),
             },
             "engine": {
                 "spec": bench.engine,
@@ -149,14 +196,20 @@ class _Run:
             "modes": by_mode,
             **idle,
             "ratios": ratios(by_mode, idle["floor_ms"]["p50"]),
+            "frontier": frontier_json(bench.bound_ms, found) if bench.frontier else None,
         }
+
+    def _load_json(self) -> dict[str, Any] | None:
+        """The steady load that ``modes`` was measured under; None: every agent once, to its end."""
+        steady = self._bench.loads[-1]
+        return None if steady is None else asdict(steady)
 
 
 class _Ticker:
     """Says how far a repetition is, every few seconds of real time."""
 
-    def __init__(self, title: str, chains: int, progress: Callable[[str], None]) -> None:
-        self._title, self._chains, self._progress = title, chains, progress
+    def __init__(self, title: str, progress: Callable[[str], None]) -> None:
+        self._title, self._progress = title, progress
         self._began = self._said = time.perf_counter()
 
     def ended(self, count: int) -> None:
@@ -164,4 +217,4 @@ class _Ticker:
         now = time.perf_counter()
         if now - self._said >= PROGRESS_SECONDS:
             self._said = now
-            self._progress(f"{self._title}: {count} of {self._chains} agents done after {now - self._began:.0f} s")
+            self._progress(f"{self._title}: {count} agents done after {now - self._began:.0f} s")

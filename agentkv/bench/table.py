@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ("table_lines",)
+from agentkv.bench.frontier import frontier_lines
+
+__all__ = ("table_lines", "table_rows")
 
 _COLUMNS = (
     ("TTFT ms p50", ("ttft_ms", "p50"), "{:,.0f}"),
@@ -13,19 +15,40 @@ _COLUMNS = (
     ("task s p50", ("task_s", "p50"), "{:,.1f}"),
     ("p95", ("task_s", "p95"), "{:,.1f}"),
     ("makespan s", ("makespan_s",), "{:,.1f}"),
+    ("tasks/min", ("tasks_per_minute",), "{:,.1f}"),
     ("reduction critical", ("reduction", "critical"), "{:.3f}"),
     ("total", ("reduction", "total"), "{:.3f}"),
+    ("recomputed", ("recomputed_after_eviction",), "{:,.0f}"),
     ("wasted", ("tokens", "wasted"), "{:,.0f}"),
 )
+_SPREAD = (("after tool p50", "ttft_after_tool_p50"), ("p95", "ttft_after_tool_p95"), ("makespan", "makespan"))
+# The pseudo-modes: what the idle engine makes of the same resumes.
+_IDLE = (("floor", "floor_ms"), ("ideal", "ideal_ms"))
 
 
 def table_lines(result: Mapping[str, Any]) -> list[str]:
-    """A line a mode, then the floor, then the ratios over ``stock``."""
-    rows = [["mode", *(title for title, _, _ in _COLUMNS)]]
-    rows += [[_title(name, mode), *_cells(mode)] for name, mode in result["modes"].items()]
+    """A line a mode, then floor and ideal, spreads, the frontier, whether the books agree, and the ratios."""
+    rows = table_rows(result)
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = ["  ".join(_pad(cell, widths[at], left=at == 0) for at, cell in enumerate(row)) for row in rows]
-    return [*lines, "", *_floor(result), *_ratios(result["ratios"])]
+    frontier = frontier_lines(result["frontier"]) if result["frontier"] else []
+    return [
+        *lines,
+        "",
+        *_floor(result),
+        *_spreads(result["modes"]),
+        *_books(result["modes"]),
+        *frontier,
+        *_ratios(result["ratios"]),
+    ]
+
+
+def table_rows(result: Mapping[str, Any]) -> list[list[str]]:
+    """The titles, then a row of cells a mode, then floor and ideal where they were measured."""
+    rows = [["mode", *(title for title, _, _ in _COLUMNS)]]
+    rows += [[_title(name, mode), *_cells(mode)] for name, mode in result["modes"].items()]
+    idle = {name: result[key] for name, key in _IDLE}
+    return rows + [[name, *_cells({"ttft_after_tool_ms": figures})] for name, figures in idle.items() if figures["n"]]
 
 
 def _title(name: str, mode: Mapping[str, Any]) -> str:
@@ -38,7 +61,7 @@ def _cells(mode: Mapping[str, Any]) -> list[str]:
     for _, path, form in _COLUMNS:
         value: Any = mode
         for key in path:
-            value = value[key]
+            value = None if value is None else value.get(key)
         cells.append("-" if value is None else form.format(value))
     return cells
 
@@ -56,6 +79,23 @@ def _floor(result: Mapping[str, Any]) -> list[str]:
         f"(p50 / p95 of {floor['n']} resumes on the idle engine)"
     )
     return [idle]
+
+
+def _spreads(modes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    lines = []
+    for name, mode in modes.items():
+        found = [(title, mode["spread"][what]) for title, what in _SPREAD]
+        told = [f"{title} {each['min']:,.1f} to {each['max']:,.1f}" for title, each in found if each is not None]
+        if mode["repetitions"] > 1 and told:
+            lines.append(f"{name}, spread of {mode['repetitions']}: {', '.join(told)}")
+    return lines
+
+
+def _books(modes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    wrong = [name for name, mode in modes.items() if mode["reconciliation"]["agrees"] is False]
+    if not wrong:
+        return []
+    return [f"the books of client and engine do not agree for {', '.join(wrong)}: see reconciliation in the JSON"]
 
 
 def _ratios(ratios: Mapping[str, Mapping[str, float | None]]) -> list[str]:

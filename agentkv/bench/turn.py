@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from attrs import frozen
+from attrs import define, frozen
 
-__all__ = ("Source", "Turn")
+__all__ = ("Source", "Task", "Turn", "UnderWay")
 
 Source = Literal["start", "tool", "user"]
 
@@ -53,3 +53,31 @@ class Turn:
         if self.queue_s is None or self.prefill_s is None:
             return None
         return self.first_at - self.sent_at - self.queue_s - self.prefill_s
+
+
+@frozen
+class Task:
+    """One agent from its arrival to its end, in clock seconds."""
+
+    agent: int
+    arrived_at: float
+    ended_at: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, waiting for admission included."""
+        return self.ended_at - self.arrived_at
+
+
+@define
+class UnderWay:
+    """A generation that can be asked for since ``ready_at`` and is not done; ``first_at`` is its first token's time."""
+
+    source: Source
+    ready_at: float
+    first_at: float | None = None
+    sent: bool = False
+
+    def waited(self, now: float) -> float:
+        """Seconds until its first token; as of ``now``, and so at least, where that has not come."""
+        return (now if self.first_at is None else self.first_at) - self.ready_at

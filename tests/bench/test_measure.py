@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentkv.bench.measure import figures, percentile
-from agentkv.bench.results import merge, ratios
+from agentkv.bench.results import merge, ratios, spread
 from agentkv.bench.turn import Turn
 
 numbers = st.lists(st.floats(0, 1e6), min_size=2, max_size=60)
@@ -39,12 +39,34 @@ def test_merging_takes_medians_and_adds_up_counts() -> None:
 
 def test_a_ratio_over_nothing_is_none() -> None:
     figure = {"p50": 0, "p95": None}
-    mode = {"ttft_ms": figure, "ttft_after_tool_ms": figure, "task_s": figure, "makespan_s": 4, "computed_total": 1}
-    found = ratios({"stock": mode, "other": {**mode, "makespan_s": 3}}, None)
-    assert found["other/stock"]["makespan"] == 0.75
-    assert found["other/stock"]["ttft_p50"] is None
-    assert found["other/stock"]["ttft_p95"] is None
-    assert found["other/floor"] == {"ttft_after_tool_p50": None}
+    mode = {"ttft_ms": figure, "ttft_after_tool_ms": figure, "task_s": figure, "makespan_s": 4}
+    mode |= {"tasks_per_minute": 0.0, "computed_per_prompt_token": None}
+    found = ratios({"stock": mode, "stock+cap": {**mode, "makespan_s": 3}}, None)
+    assert found["stock+cap/stock"]["makespan"] == 0.75
+    assert found["stock+cap/stock"]["ttft_p50"] is None
+    assert found["stock+cap/stock"]["ttft_p95"] is None
+    assert found["stock+cap/stock"]["tasks_per_minute"] is None
+    assert found["stock+cap/floor"] == {"ttft_after_tool_p50": None}
+
+
+def test_ratios_are_over_the_simpler_mode_however_modes_were_listed() -> None:
+    figure = {"p50": 1, "p95": 1}
+    mode = {"ttft_ms": figure, "ttft_after_tool_ms": figure, "task_s": figure, "makespan_s": 4}
+    mode |= {"tasks_per_minute": 1.0, "computed_per_prompt_token": 1.0}
+    names = ("bidirectional@0.7", "stock+cap", "bidirectional@0.9", "stock")
+    assert [name for name in ratios(dict.fromkeys(names, mode), 1.0) if "floor" not in name] == [
+        "stock+cap/stock",
+        "bidirectional@0.7/stock",
+        "bidirectional@0.7/stock+cap",
+        "bidirectional@0.9/stock",
+        "bidirectional@0.9/stock+cap",
+        "bidirectional@0.9/bidirectional@0.7",
+    ]
+
+
+def test_a_spread_has_every_value() -> None:
+    assert spread([3, 1, 2]) == {"min": 1, "max": 3, "values": [3, 1, 2]}
+    assert spread([3, None]) is None
 
 
 def test_the_parts_of_a_turn_add_up_to_its_ttft() -> None:

@@ -74,6 +74,13 @@ def test_without_the_follower_nothing_is_gained(bench: Bench, full: dict[str, An
     assert after_tool(without) == after_tool(full["modes"]["stock"])
 
 
+def test_with_the_follower_off_the_reduction_is_that_of_stock(bench: Bench, full: dict[str, Any]) -> None:
+    without = bench("bidirectional", pool=1.0, result_pieces=4, without=("follow",))["modes"]["bidirectional"]
+    assert without["in_force"]["leases"] == "on"
+    assert without["reduction"]["critical"] == pytest.approx(full["modes"]["stock"]["reduction"]["critical"], abs=1e-3)
+    assert without["reduction"]["critical"] < full["modes"]["bidirectional"]["reduction"]["critical"] - 0.03
+
+
 def test_half_the_pool_is_a_cliff_and_a_cap_removes_it(full: dict[str, Any], half: dict[str, Any]) -> None:
     stock, capped = half["modes"]["stock"], half["modes"]["stock+cap"]
     assert after_tool(stock) > 4 * after_tool(full["modes"]["stock"])
@@ -153,7 +160,8 @@ def test_repetitions_are_interleaved_and_their_spread_is_told(bench: Bench) -> N
     assert ends == [f"{name}, repetition {n} of 2" for n in (1, 2) for name in ("stock", "bidirectional")]
     assert mode["repetitions"] == 2
     assert mode["ttft_ms"]["n"] == 2 * 3 * 4
-    assert mode["spread"]["makespan"] == [mode["makespan_s"], mode["makespan_s"]]
+    once = mode["makespan_s"]
+    assert mode["spread"]["makespan"] == {"min": once, "max": once, "values": [once, once]}
 
 
 def test_a_pool_too_small_for_one_agent_is_refused(bench: Bench) -> None:

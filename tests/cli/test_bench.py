@@ -38,9 +38,63 @@ def test_it_prints_a_table_and_writes_the_machine_form(capsys: pytest.CaptureFix
     assert result["engine"]["options"]["pool_blocks"] == result["workload"]["working_set_blocks"]
 
 
+def test_it_writes_a_page(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "result.html"
+    options = ("--modes", "stock,bidirectional", "--kv-pool-ratio", "0.5,0.9", "--html", str(file))
+    assert main(("bench", "seed", *SMALL, *options)) == 0
+    assert "bidirectional@0.5" in capsys.readouterr().out
+    text = file.read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert "bidirectional@0.9" in text
+
+
+def test_a_steady_load_and_its_frontier(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    load = (
+        "--duration",
+        "20",
+        "--settle-seconds",
+        "8",
+        "--start-spread",
+        "4",
+        "--frontier",
+        "2,4",
+        "--bound-ms",
+        "150",
+    )
+    assert main(("bench", "seed", *SMALL, "--modes", "stock", *load, "--json", str(file))) == 0
+    out, err = capsys.readouterr()
+    assert "frontier: most tasks per minute with p95 TTFT after a tool within 150 ms" in out
+    assert "stock, repetition 1 of 1, 4 agents: " in err
+    result = json.loads(file.read_text())
+    assert result["workload"]["load"] == {"agents": 4, "duration": 20.0, "settle": 8.0}
+    assert [point["agents"] for point in result["frontier"]["modes"]["stock"]["points"]] == [2, 4]
+
+
+def test_a_file_that_was_there_is_not_lost_to_a_mistake(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    file.write_text("old")
+    assert main(("bench", "seed", *SMALL, "--json", str(file), "--html", str(tmp_path))) == 2
+    assert "--html" in capsys.readouterr().err
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (("--html", "/nowhere/at/all.html"), "there is no folder '/nowhere/at'"),
+        (("--html", "/proc/version"), "--html /proc/version cannot be written"),
+        (("--json", "."), "--json . cannot be written (Is a directory): name another file"),
+        (("--duration", "20", "--frontier", "0"), "frontier: 0 agents; give numbers of at least 1"),
+        (("--duration", "20", "--frontier", "4,x"), "--frontier is a list of numbers separated by commas; got '4,x'"),
+        (("--frontier", "4"), "give --duration SECONDS"),
+        (("--duration", "20"), "give a duration of 36 or more"),
+        (("--duration", "5", "--settle-seconds", "9"), "duration=5 must be longer than settle_seconds=9"),
+        (("--kv-pool-ratio", "0.7,"), "--kv-pool-ratio is a list of numbers separated by commas; got '0.7,'"),
+        (("--kv-pool-ratio", "0.7,1.5"), "kv_pool_ratio=1.5 must be above 0 and at most 1"),
+        (("--modes", "stock+offload"), "give --cpu-tier-bytes"),
+        (("--modes", "stock+offload", "--cpu-tier-bytes", "1"), "which the engine 'sim:h200' does not have"),
         (("--result-tokens", "many"), "--result-tokens is LO:HI"),
         (("--tool-seconds", "soon"), "a delay is 'LO:HI'"),
         (("--engine-option", "max_num_seqs"), "give NAME=VALUE"),

@@ -1,0 +1,163 @@
+"""The figures of a result: one function each, from the machine form to a drawing."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from agentkv.bench.page.style import CLASS_COLOURS, axes_of, colour_of, new_figure, svg_of
+
+__all__ = ("distribution", "frontier", "occupancy", "pool_ratios", "timelines")
+
+Modes = Mapping[str, Mapping[str, Any]]
+WAIT, DECODE, TOOL = "#d55e00", "#0072b2", "#d9dee4"
+DRAWN_POINTS = 200
+DASHES = ("-", (0, (5, 2)))
+
+
+def distribution(modes: Modes, floor: Mapping[str, Any], ideal: Mapping[str, Any]) -> str | None:
+    """What share of resumes had their first token within how many milliseconds; None where there is no resume."""
+    drawn = {name: mode["quantiles_after_tool_ms"] for name, mode in modes.items() if mode["quantiles_after_tool_ms"]}
+    if not drawn:
+        return None
+    figure = new_figure(4.2)
+    (axes,) = axes_of(figure)
+    for place, (name, values) in enumerate(drawn.items()):
+        shares = [100 * index / (len(values) - 1) for index in range(len(values))]
+        # A simulated resume can take no time at all, which a logarithmic axis has no place for.
+        times = [max(value, 0.1) for value in values]
+        # Curves may coincide: every other one is drawn on top, with gaps for what is below to be seen.
+        look: dict[str, Any] = {"ls": DASHES[place % 2], "zorder": 2 + place % 2, "lw": 1.8}
+        axes.plot(times, shares, label=name, color=colour_of(name, list(modes)), **look)
+    for title, figures, style in (("floor p50", floor, "--"), ("ideal p50", ideal, ":")):
+        if figures["p50"]:
+            axes.axvline(figures["p50"], color="#555555", ls=style, lw=1.2, label=title)
+    axes.set(xscale="log", xlabel="TTFT after a tool, ms (logarithmic)", ylabel="resumes, %", ylim=(0, 100))
+    _plain_logarithm(axes.xaxis)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return svg_of(figure, "distribution")
+
+
+def occupancy(modes: Modes) -> str | None:
+    """Who holds the pool over time, a row a mode; None where no engine tells."""
+    drawn = {name: mode["occupancy"] for name, mode in modes.items() if len(mode["occupancy"]["points"]) > 1}
+    if not drawn:
+        return None
+    figure = new_figure(0.9 + 1.5 * len(drawn), len(drawn))
+    classes: dict[str, Any] = {}
+    for axes, (name, series) in zip(axes_of(figure), drawn.items(), strict=True):
+        points = series["points"][:: -(-len(series["points"]) // DRAWN_POINTS)]
+        times = [point[0] for point in points]
+        shares = [[100 * point[1 + at] for point in points] for at in range(len(series["classes"]))]
+        colours = [CLASS_COLOURS[each] for each in series["classes"]]
+        areas = axes.stackplot(times, *shares, colors=colours, lw=0)
+        classes.update(zip(series["classes"], areas, strict=True))
+        axes.set(ylim=(0, 100), xlim=(0, None), ylabel="pool, %")
+        axes.set_title(name, loc="left", fontweight="bold", fontsize=10)
+    axes_of(figure)[-1].set_xlabel("seconds of the engine's clock, first repetition")
+    ever = [each for each in CLASS_COLOURS if each in classes and any(_ever(one, each) for one in drawn.values())]
+    shown = {each: classes[each] for each in ever}
+    figure.legend(list(shown.values()), list(shown), loc="outside right upper")
+    return svg_of(figure, "occupancy")
+
+
+def _ever(series: Mapping[str, Any], name: str) -> bool:
+    at = series["classes"].index(name) + 1 if name in series["classes"] else 0
+    return at > 0 and any(point[at] > 0 for point in series["points"])
+
+
+def timelines(modes: Modes) -> str | None:
+    """What each agent waited for, a row of axes a mode; None where nothing was kept."""
+    drawn = {name: mode["timeline"] for name, mode in modes.items() if mode["timeline"]}
+    if not drawn:
+        return None
+    agents = max(map(len, drawn.values()))
+    figure = new_figure(0.8 + len(drawn) * (0.6 + 0.07 * agents), len(drawn))
+    for axes, (name, tasks) in zip(axes_of(figure), drawn.items(), strict=True):
+        _bars(axes, [task["turns"] for task in tasks])
+        axes.set(ylim=(len(tasks) - 0.5, -0.5), xlim=(0, None), ylabel="agents", yticks=[])
+        axes.grid(visible=False, axis="y")
+        axes.set_title(name, loc="left", fontweight="bold", fontsize=10)
+    axes_of(figure)[-1].set_xlabel("seconds of the engine's clock, first repetition")
+    _bar_legend(figure)
+    return svg_of(figure, "timeline")
+
+
+def _bars(axes: Any, tasks: Sequence[Sequence[Sequence[float]]]) -> None:
+    """One row of bars a task, all bars of a colour in one path: thousands of elements would make the page heavy."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    bars: dict[str, list[tuple[int, float, float]]] = {TOOL: [], WAIT: [], DECODE: []}
+    for row, turns in enumerate(tasks):
+        bars[WAIT] += [(row, ready, first) for ready, first, _ in turns]
+        bars[DECODE] += [(row, first, done) for _, first, done in turns]
+        bars[TOOL] += [(row, one[2], other[0]) for one, other in pairwise(turns)]
+    for colour, spans in bars.items():
+        corners = [
+            corner
+            for row, start, end in spans
+            for corner in (
+                (start, row - 0.42),
+                (end, row - 0.42),
+                (end, row + 0.42),
+                (start, row + 0.42),
+                (start, row - 0.42),
+            )
+        ]
+        if corners:
+            codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(spans)
+            axes.add_patch(PathPatch(Path(corners, codes), facecolor=colour, lw=0))
+    axes.autoscale_view()
+
+
+def _bar_legend(figure: Any) -> None:
+    from matplotlib.patches import Patch
+
+    titles = (("waits for a first token", WAIT), ("decodes", DECODE), ("tool runs", TOOL))
+    figure.legend([Patch(color=colour) for _, colour in titles], [t for t, _ in titles], loc="outside upper right")
+
+
+def frontier(found: Mapping[str, Any]) -> str | None:
+    """P95 TTFT after a tool over tasks per minute, a line a mode, its points labelled with the agents."""
+    if not found:
+        return None
+    figure = new_figure(4.8)
+    (axes,) = axes_of(figure)
+    names = list(found["modes"])
+    for name, mode in found["modes"].items():
+        points = [each for each in mode["points"] if each["ttft_after_tool_p95_ms"] is not None]
+        x, y = [p["tasks_per_minute"] for p in points], [max(p["ttft_after_tool_p95_ms"], 0.1) for p in points]
+        axes.plot(x, y, marker="o", ms=4, lw=1.6, label=name, color=colour_of(name, names))
+        for point, at, height in zip(points, x, y, strict=True):
+            axes.annotate(str(point["agents"]), (at, height), (3, 4), textcoords="offset points", fontsize=7.5)
+    axes.axhline(found["bound_ms"], color="#555555", ls="--", lw=1.2, label=f"bound, {found['bound_ms']:g} ms")
+    axes.set(yscale="log", xlim=(0, None), xlabel="tasks per minute", ylabel="p95 TTFT after a tool, ms (logarithmic)")
+    _plain_logarithm(axes.yaxis)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return svg_of(figure, "frontier")
+
+
+def pool_ratios(modes: Modes) -> str | None:
+    """TTFT after a tool over ``kv_pool_ratio``; None unless a mode was run with several."""
+    managed = [mode for mode in modes.values() if mode["config"]["leases"] and mode["ttft_after_tool_ms"]["n"]]
+    points = sorted((mode["config"]["kv_pool_ratio"], mode["ttft_after_tool_ms"]) for mode in managed)
+    if len({ratio for ratio, _ in points}) < 2:
+        return None
+    figure = new_figure(3.6)
+    (axes,) = axes_of(figure)
+    for percent, style in (("p50", "-"), ("p95", "--")):
+        x, y = [ratio for ratio, _ in points], [values[percent] for _, values in points]
+        axes.plot(x, y, style, marker="o", ms=4, color=colour_of("bidirectional", ()), label=percent)
+    axes.set(xlabel="kv_pool_ratio: share of the pool that leases may hold", ylabel="TTFT after a tool, ms")
+    axes.set_ylim(0, None)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return svg_of(figure, "pool-ratios")
+
+
+def _plain_logarithm(axis: Any) -> None:
+    """Numbers as people write them: 200, not 2 × 10²."""
+    from matplotlib.ticker import LogLocator, StrMethodFormatter
+
+    axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+    axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axis.minorticks_off()

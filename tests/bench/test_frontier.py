@@ -1,0 +1,104 @@
+"""Tasks per minute against p95 TTFT after a tool."""
+
+from typing import Any
+
+import anyio
+import pytest
+
+from agentkv.bench.cap import best_cap
+from agentkv.bench.frontier import frontier_lines
+from agentkv.errors import SetupError
+
+Bench = Any
+LOAD: dict[str, Any] = {"engine": "sim:h200", "chains": 8, "start_spread": 2.0, "duration": 30.0, "pool": 1.0}
+
+
+@pytest.fixture(scope="module")
+def result(bench: Bench) -> dict[str, Any]:
+    return bench("stock,bidirectional", frontier=(24, 4, 12), bound_ms=120.0, **LOAD)
+
+
+def test_each_mode_has_a_point_for_each_number_of_agents(result: dict[str, Any]) -> None:
+    frontier = result["frontier"]
+    assert frontier["bound_ms"] == 120.0
+    for mode in frontier["modes"].values():
+        assert [point["agents"] for point in mode["points"]] == [4, 12, 24]
+        for point in mode["points"]:
+            assert point["within_bound"] == (point["ttft_after_tool_p95_ms"] <= 120.0)
+            assert point["spread"]["tasks_per_minute"]["values"] == [point["tasks_per_minute"]]
+        within = [point for point in mode["points"] if point["within_bound"]]
+        assert mode["best"] == max(within, key=lambda point: point["tasks_per_minute"])
+    # What stands beside the frontier is measured under the largest load.
+    assert result["workload"]["load"]["agents"] == 24
+    last = frontier["modes"]["stock"]["points"][-1]
+    assert result["modes"]["stock"]["tasks_per_minute"] == last["tasks_per_minute"]
+
+
+def test_beyond_the_pool_stock_falls_off_and_ours_does_not(result: dict[str, Any]) -> None:
+    stock, ours = (result["frontier"]["modes"][name] for name in ("stock", "bidirectional"))
+    assert stock["best"]["agents"] < 24
+    assert ours["best"]["agents"] == 24
+    assert ours["best"]["tasks_per_minute"] > 1.1 * stock["best"]["tasks_per_minute"]
+    lines = frontier_lines(result["frontier"])
+    assert lines[0].endswith("within 120 ms")
+    assert lines[1].startswith("stock: ")
+    assert "24 agents" in lines[2]
+
+
+def test_a_bound_that_nothing_meets_has_no_best_point(bench: Bench) -> None:
+    frontier = bench("stock", frontier=(4,), bound_ms=0.001, **LOAD)["frontier"]
+    assert frontier["modes"]["stock"]["best"] is None
+    assert frontier_lines(frontier)[1] == "stock: no point is within the bound"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"frontier": (4, 0)}, "frontier: 0 agents"),
+        ({"frontier": (4, 4)}, "listed twice"),
+        ({"frontier": (4,), "bound_ms": 0.0}, "bound_ms=0 must be above 0"),
+        ({"frontier": (4,), "bound_ms": float("nan")}, "bound_ms=nan"),
+    ],
+)
+def test_nonsense_is_refused(bench: Bench, more: dict[str, Any], message: str) -> None:
+    with pytest.raises(SetupError, match=message):
+        bench("stock", **{**LOAD, **more})
+
+
+class Tried:
+    """A repetition as far as trials of limits look at it."""
+
+    def __init__(self, p95: float, rate: float) -> None:
+        self._found = {"ttft_after_tool_ms": {"p95": p95}, "tasks_per_minute": rate, "makespan_s": None}
+
+    def to_json(self) -> dict[str, Any]:
+        return self._found
+
+
+@pytest.mark.parametrize(
+    ("bound", "best"),
+    [
+        # The least p95 per task a minute.
+        (None, 10),
+        # The most tasks a minute within the bound.
+        (200.0, 20),
+        # None is within it: the least p95.
+        (50.0, 10),
+    ],
+)
+def test_the_best_limit_depends_on_what_is_asked_of_it(bound: float | None, best: int) -> None:
+    tried = {10: Tried(100.0, 60.0), 20: Tried(190.0, 90.0), 30: Tried(900.0, 95.0)}
+
+    async def attempt(cap: int) -> Any:
+        return tried[cap]
+
+    cap, trials = anyio.run(best_cap, [10, 20, 30], attempt, bound)
+    assert cap == best
+    assert [trial["cap"] for trial in trials] == [10, 20, 30]
+
+
+def test_a_limit_under_which_nothing_ended_is_the_worst() -> None:
+    async def attempt(cap: int) -> Any:
+        return Tried(1.0, 0.0) if cap == 1 else Tried(500.0, 3.0)
+
+    assert anyio.run(best_cap, [1, 2], attempt, None)[0] == 2
