@@ -3,7 +3,7 @@
 Declare tools, agents and graphs; a ``Runtime`` runs them. See ``docs/concepts.md`` for the life of a run.
 """
 
-from agentkv import errors, testing
+from agentkv import errors, stream, testing
 from agentkv.chain import Message
 from agentkv.config import EngineKV, KVConfig, Limits, TransferMode
 from agentkv.errors import (
@@ -38,6 +38,7 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for
     "START",
     "all_of",
     "first",
+    "stream",
     "summary",
     "tool",
     "winner",

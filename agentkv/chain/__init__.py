@@ -6,7 +6,7 @@ from agentkv.chain.format import ChatFormat
 from agentkv.chain.messages import Message, ToolDefinition, from_openai, to_openai
 from agentkv.chain.probe import ProbeReport, Verdict
 from agentkv.chain.tokenizer import Piece, Tokenizer
-from agentkv.chain.truncate import truncate
+from agentkv.chain.truncate import lasting, truncate
 
 __all__ = (
     "Chain",
@@ -24,6 +24,7 @@ __all__ = (
     "Verdict",
     "check_label",
     "from_openai",
+    "lasting",
     "to_openai",
     "truncate",
 )

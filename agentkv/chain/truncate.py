@@ -4,7 +4,7 @@ from typing import Literal
 
 from agentkv.chain.tokenizer import Piece, Tokenizer
 
-__all__ = ("Keep", "truncate")
+__all__ = ("Keep", "lasting", "truncate")
 
 Keep = Literal["head", "tail", "head+tail"]
 
@@ -32,6 +32,18 @@ def truncate(text: str, max_tokens: int, keep: Keep, tokenizer: Tokenizer) -> st
         if _count(result, tokenizer) <= max_tokens or room == 0:
             return result
         room -= 1
+
+
+def lasting(text: str, max_tokens: int, keep: Keep, tokenizer: Tokenizer) -> str:
+    """The beginning of ``text`` that ``truncate`` keeps, whatever text follows and however much of it.
+
+    With ``keep="tail"`` there is none. A text that may grow is best cut by this again when it has grown by a good part.
+    """
+    room = max_tokens - _count(_WIDEST, tokenizer)
+    if keep == "tail":
+        return ""
+    head = max_tokens if room <= 0 else room if keep == "head" else room - room // 2
+    return text[: _longest(text, head, tokenizer, from_end=False)]
 
 
 def _kept(text: str, room: int, keep: Keep, tokenizer: Tokenizer) -> tuple[str, str]:

@@ -97,11 +97,11 @@ class Dispatcher:
         after = self._program.graph.after(command.node)
         node = None if after == END else self._program.graph.nodes[after]
         if node is None or node.kind != "observe" or node.render is None:
-            return outcome.text
+            return outcome.whole
         call = command.call
         try:
             text = node.render(
-                CallResult(name=call.name, arguments=call.arguments, text=outcome.text, status=outcome.status)
+                CallResult(name=call.name, arguments=call.arguments, text=outcome.whole, status=outcome.status)
             )
         except Exception as error:
             raise NodeError(

@@ -52,13 +52,20 @@ class ToolCall:
 class Outcome:
     """What the model is told about one call.
 
-    ``text`` depends on the call and the tool alone: no times, ids or tracebacks. ``abandoned`` says that
-    a worker thread of the tool outlived the call and runs on.
+    ``text`` depends on the call and the tool alone: no times, ids or tracebacks. ``note`` is what the model must read
+    behind it, however much of the text is cut: why a stream ended early. ``abandoned`` says that a worker thread of
+    the tool outlived the call and runs on.
     """
 
     status: Status
     text: str
     abandoned: bool = False
+    note: str = ""
+
+    @property
+    def whole(self) -> str:
+        """Text and note."""
+        return "\n".join(part for part in (self.text, self.note) if part)
 
     @classmethod
     def unknown_tool(cls, name: str, known: tuple[str, ...]) -> "Outcome":

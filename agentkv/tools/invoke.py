@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from functools import partial
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import anyio
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
-from attrs import frozen
+from attrs import evolve, frozen
 from pydantic import ValidationError
 
 from agentkv.errors import AgentKVError, ToolError, ToolFailed, ToolRetry
@@ -46,8 +46,12 @@ async def invoke(
     clock: ToolClock,
     *,
     limiter: CapacityLimiter | None = None,
+    on_text: Callable[[str], None] | None = None,
 ) -> Outcome:
     """Check the arguments of ``call``, run ``tool`` within its timeout and turn the result into text.
+
+    ``on_text`` is given each chunk of an async generator as it comes. If the generator then fails or takes too
+    long, the outcome keeps what it gave and says why there is no more.
 
     ``limiter`` bounds the worker threads of ``def`` tools (None: anyio's own limit); waiting for one counts
     against no timeout. A thread cannot be stopped: at a timeout or a cancellation it is left to run on, no
@@ -66,17 +70,42 @@ async def invoke(
     await checkpoint()  # delivers a cancellation asked for earlier, so that later ones show in the count
     cancels = _cancel_requests()
     async with _worker(tool, limiter), clock.deadline(tool.timeout) as scope:
-        ended = await _attempt(tool, function, clock)
+        stream = _Stream(tool.name, on_text)
+        ended = await _attempt(tool, function, clock, stream)
     await checkpoint_if_cancelled()  # a scope knows only its own cancellation, so it is asked before the count
     if _cancel_requests() > cancels:
         raise asyncio.CancelledError
     if scope.cancel_called:
         text = f"`{tool.name}` timed out after {tool.timeout:g} s."
-        return Outcome("timeout", text, abandoned=tool.kind == "sync")
-    return _judge(tool, ended.error) if ended.error is not None else _told(tool, ended.value)
+        return stream.cut_short(Outcome("timeout", text, abandoned=tool.kind == "sync"))
+    if ended.error is not None:
+        return stream.cut_short(_judge(tool, ended.error))
+    return _told(tool, ended.value)
 
 
-async def _attempt(tool: Tool[Any, ..., Any], function: partial[Any], clock: ToolClock) -> _Ended:
+class _Stream:
+    """What a streaming tool has given so far."""
+
+    def __init__(self, name: str, on_text: Callable[[str], None] | None) -> None:
+        self._name, self._on_text = name, on_text
+        self._chunks: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return "".join(self._chunks)
+
+    def add(self, chunk: object) -> None:
+        text = _text(self._name, chunk)
+        self._chunks.append(text)
+        if self._on_text is not None:
+            self._on_text(text)
+
+    def cut_short(self, outcome: Outcome) -> Outcome:
+        """``outcome``, which says why the stream ended, behind what it gave."""
+        return evolve(outcome, text=clean_text(self.text), note=outcome.text) if self._chunks else outcome
+
+
+async def _attempt(tool: Tool[Any, ..., Any], function: partial[Any], clock: ToolClock, stream: _Stream) -> _Ended:
     """Run the function to its end, whatever that is.
 
     An exception does not tell whether the call was cancelled: tools swallow cancellations, turn them into
@@ -84,7 +113,7 @@ async def _attempt(tool: Tool[Any, ..., Any], function: partial[Any], clock: Too
     """
     try:
         async with clock.busy():
-            return _Ended(value=await _run(tool, function))
+            return _Ended(value=await _run(tool, function, stream))
     except BaseExceptionGroup as group:
         if group.subgroup((KeyboardInterrupt, SystemExit)):
             raise
@@ -93,13 +122,15 @@ async def _attempt(tool: Tool[Any, ..., Any], function: partial[Any], clock: Too
         return _Ended(error=error)
 
 
-async def _run(tool: Tool[Any, ..., Any], function: partial[Any]) -> object:
+async def _run(tool: Tool[Any, ..., Any], function: partial[Any], stream: _Stream) -> object:
     match tool.kind:
         case "async":
             return await function()
         case "stream":
             async with aclosing(function()) as chunks:
-                return _join(tool.name, [chunk async for chunk in chunks])
+                async for chunk in chunks:
+                    stream.add(chunk)
+            return stream.text
         case "sync":
             # the caller holds the worker's slot already, so that queueing for it is outside the deadline
             slot = CapacityLimiter(1)
@@ -108,18 +139,13 @@ async def _run(tool: Tool[Any, ..., Any], function: partial[Any]) -> object:
 
 def _call(name: str, function: partial[Any]) -> object:
     value = function()
-    return _join(name, value) if inspect.isgenerator(value) else value
+    return "".join(_text(name, chunk) for chunk in value) if inspect.isgenerator(value) else value
 
 
-def _join(name: str, chunks: Iterable[object]) -> str:
-    return "".join(_texts(name, chunks))
-
-
-def _texts(name: str, chunks: Iterable[object]) -> Iterator[str]:
-    for chunk in chunks:
-        if not isinstance(chunk, str):
-            raise ToolError(f"tool {name!r} yielded a {type(chunk).__qualname__}; a streaming tool yields str only")
-        yield chunk
+def _text(name: str, chunk: object) -> str:
+    if not isinstance(chunk, str):
+        raise ToolError(f"tool {name!r} yielded a {type(chunk).__qualname__}; a streaming tool yields str only")
+    return chunk
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ __all__ = ("check",)
 ORDER = (
     ("errors",),
     ("config",),
-    ("tools", "kv"),
+    ("tools", "kv", "stream"),
     ("chain",),
     ("graph", "trace"),
     ("follow",),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentkv.chain.tokenizer import Piece
-from agentkv.chain.truncate import truncate
+from agentkv.chain.truncate import lasting, truncate
 
 KEEPS = ("head", "tail", "head+tail")
 LONG = " ".join(f"line {i}" for i in range(400))
@@ -56,3 +56,13 @@ def test_the_kept_head_does_not_depend_on_how_long_the_text_gets(tokenizer):
     long = "abcd efgh\n" * 2_000
     sizes = (900, 1_500, 7_777, 20_000)
     assert len({truncate(long[:size], 100, "head", tokenizer).split("\n[")[0] for size in sizes}) == 1
+
+
+@pytest.mark.parametrize("keep", KEEPS)
+def test_what_lasts_of_a_text_begins_whatever_it_grows_to(tokenizer, keep):
+    for size in range(0, len(LONG), 97):
+        certain = lasting(LONG[:size], 150, keep, tokenizer)
+        assert truncate(LONG, 150, keep, tokenizer).startswith(certain)
+        assert truncate(LONG[:size], 150, keep, tokenizer).startswith(certain)
+    shares = {"head": 0.8, "head+tail": 0.4, "tail": 0}
+    assert count(tokenizer, lasting(LONG, 150, keep, tokenizer)) >= 150 * shares[keep]

@@ -147,7 +147,9 @@ KINDS = pytest.mark.parametrize("kind", ["async", "stream", "sync", "chunks"])
     ids=repr,
 )
 async def test_two_exceptions_speak_to_the_model(ask: Ask, kind: str, error: Exception, outcome: Outcome) -> None:
-    assert await ask(_raiser(error, kind)) == outcome
+    told = await ask(_raiser(error, kind))
+    # an async generator's chunk stays, and the reason stands behind it
+    assert (told.status, told.note or told.text) == (outcome.status, outcome.text)
 
 
 @KINDS
@@ -213,6 +215,53 @@ async def test_streams_are_collected_whole(ask: Ask) -> None:
     for each in (stream, chunks):
         assert await ask(each, '{"n": 3}') == Outcome("ok", "0 1 2 ")
         assert await ask(each, '{"n": 0}') == Outcome("ok", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "note"),
+    [
+        (ToolFailed("exit status 2"), "failed", "exit status 2"),
+        (ToolRetry("again, please"), "retry", "again, please"),
+        (None, "timeout", "`log` timed out after 0.1 s."),
+    ],
+)
+async def test_a_stream_that_ends_early_keeps_what_it_gave_and_says_why(
+    ask: Ask, error: Exception | None, status: Any, note: str
+) -> None:
+    @tool(timeout=0.1)
+    async def log() -> AsyncIterator[str]:
+        yield "one, "
+        yield "two"
+        if error is not None:
+            raise error
+        await asyncio.sleep(10)
+
+    outcome = await ask(log)
+    assert outcome == Outcome(status, "one, two", note=note)
+    assert outcome.whole == f"one, two\n{note}"
+
+
+async def test_a_stream_that_gave_nothing_ends_as_any_tool_does(ask: Ask) -> None:
+    @tool
+    async def log() -> AsyncIterator[str]:
+        for line in ():
+            yield line
+        raise ToolFailed("no log")
+
+    assert await ask(log) == Outcome("failed", "no log")
+
+
+async def test_chunks_are_passed_on_as_they_come(ask: Ask) -> None:
+    seen: list[str] = []
+
+    @tool
+    async def log() -> AsyncIterator[str]:
+        for n in range(3):
+            assert len(seen) == n
+            yield f"{n} "
+
+    assert await ask(log, on_text=seen.append) == Outcome("ok", "0 1 2 ")
+    assert seen == ["0 ", "1 ", "2 "]
 
 
 async def test_a_stream_yields_text_only(ask: Ask) -> None:

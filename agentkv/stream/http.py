@@ -1,0 +1,98 @@
+"""The body of an HTTP response as text, while it arrives."""
+
+from collections.abc import AsyncGenerator, Collection, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin, urlsplit
+
+from agentkv.errors import SetupError, ToolFailed
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ("http",)
+
+MOST_REDIRECTS = 5
+# Seconds without a byte.
+QUIET = 30.0
+
+
+async def http(
+    url: str,
+    *,
+    hosts: Collection[str],
+    headers: Mapping[str, str] | None = None,
+    most_bytes: int = 10_000_000,
+    timeout: float = QUIET,
+) -> AsyncGenerator[str, None]:
+    """GET ``url`` and yield the body as it comes, decoded as the response says.
+
+    ``hosts`` are the only ones that are ever contacted, also through redirects: names, as ``"example.org"``, or names
+    with a port, as ``"localhost:8000"``; a name alone allows the scheme's own port. ``headers`` are sent to the first
+    host alone. No proxy and no stored credentials are used. ``timeout`` bounds the silence
+    between two pieces, in seconds.
+
+    Raises ``ToolFailed`` for what the model may hear of: a host that is not allowed, a status of 400 or more, more than
+    ``most_bytes``, a connection that fails. Raises ``SetupError`` where httpx is not installed.
+    """
+    httpx = _httpx()
+    if isinstance(hosts, str):
+        raise SetupError(f"stream.http(hosts={hosts!r}) takes a collection of hosts, as [{hosts!r}]")
+    sent = dict(headers or {})
+    try:
+        async with httpx.AsyncClient(timeout=timeout, trust_env=False) as client:
+            for _ in range(MOST_REDIRECTS + 1):
+                _check(url, hosts)
+                async with client.stream("GET", url, headers=sent) as response:
+                    if response.has_redirect_location:
+                        there = urljoin(url, response.headers["location"])
+                        # A secret for one host is none for another.
+                        sent = sent if urlsplit(there).netloc == urlsplit(url).netloc else {}
+                        url = there
+                        continue
+                    async for text in _body(response, most_bytes):
+                        yield text
+                    return
+        raise ToolFailed(f"{_host(url)} redirects more than {MOST_REDIRECTS} times")
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ToolFailed(f"{_host(url)}: {type(error).__name__}") from error
+
+
+async def _body(response: "httpx.Response", most_bytes: int) -> AsyncGenerator[str, None]:
+    if response.status_code >= 400:
+        raise ToolFailed(f"{response.url.host} answered with status {response.status_code}")
+    async for text in response.aiter_text():
+        yield text
+        if response.num_bytes_downloaded > most_bytes:
+            raise ToolFailed(f"{response.url.host} sent more than {most_bytes} bytes")
+
+
+def _check(url: str, hosts: Collection[str]) -> None:
+    """Raise ``ToolFailed`` unless ``url`` may be asked for."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ToolFailed("the URL is not one") from None
+    if parts.scheme not in ("http", "https"):
+        raise ToolFailed(f"URLs begin with http:// or https://, not {parts.scheme!r}")
+    if parts.username is not None or parts.password is not None:
+        raise ToolFailed("a URL with a user name or a password is refused")
+    name = (parts.hostname or "").lower()
+    allowed = {host.lower() for host in hosts}
+    own = port is None or port == {"http": 80, "https": 443}[parts.scheme]
+    if not (f"{name}:{port}" in allowed or (own and name in allowed)):
+        raise ToolFailed(f"host {_host(url)!r} is not allowed here")
+
+
+def _host(url: str) -> str:
+    """Host and port for a message: nothing of the rest, which may hold secrets."""
+    return urlsplit(url).netloc.rpartition("@")[2][:100]
+
+
+def _httpx() -> ModuleType:
+    try:
+        import httpx
+    except ImportError:
+        raise SetupError("stream.http() needs httpx: pip install 'agentkv[http]'") from None
+    return httpx

@@ -1,0 +1,87 @@
+"""A subprocess' output as text, while it runs."""
+
+import codecs
+import os
+import subprocess
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import PurePath
+
+import anyio
+from anyio.abc import Process
+
+from agentkv.errors import ToolError, ToolFailed
+
+__all__ = ("process",)
+
+# Seconds between the request to end and the end that nobody can refuse.
+GRACE = 2.0
+
+
+async def process(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    check: bool = True,
+    encoding: str = "utf-8",
+) -> AsyncGenerator[str, None]:
+    """Run ``argv`` and yield what it writes, standard error included, as it comes.
+
+    No shell is involved: each element is one argument as it is. Standard input is empty. ``env`` replaces the
+    environment. Bytes that are not in ``encoding`` become U+FFFD. When the tool is cancelled or times out, the process
+    and those in its group are ended: asked first, then killed.
+
+    Raises ``ToolFailed`` with the exit status if that is not 0 and ``check`` is set, and ``ToolError`` where ``argv``
+    is a string or empty, or cannot be run.
+    """
+    if isinstance(argv, str | bytes) or not argv:
+        raise ToolError(f"stream.process() takes a list of arguments, as ['git', 'log']; got {argv!r}")
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    child = await _start(argv, cwd, env)
+    try:
+        assert child.stdout is not None
+        async for data in child.stdout:
+            if text := decoder.decode(data):
+                yield text
+        if text := decoder.decode(b"", final=True):
+            yield text
+        status = await child.wait()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _end(child)
+    if check and status:
+        ended = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
+        raise ToolFailed(f"{PurePath(argv[0]).name} {ended}")
+
+
+async def _start(
+    argv: Sequence[str | os.PathLike[str]], cwd: str | os.PathLike[str] | None, env: Mapping[str, str] | None
+) -> Process:
+    try:
+        # Of a session of its own, so that what it starts can be ended with it.
+        return await anyio.open_process(
+            [os.fspath(part) for part in argv],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env=env,
+            start_new_session=True,
+        )
+    except (OSError, ValueError, TypeError) as error:
+        raise ToolError(f"stream.process() cannot run {argv[0]!r}: {error}") from error
+
+
+async def _end(child: Process) -> None:
+    """End the process and its group, if they still run, and close the pipes."""
+    if child.returncode is None:
+        _signal(child, 15)
+        with anyio.move_on_after(GRACE):
+            await child.wait()
+    _signal(child, 9)
+    await child.aclose()
+
+
+def _signal(child: Process, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, number)

@@ -1,0 +1,79 @@
+"""Subprocess output as a stream of text."""
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from agentkv.errors import ToolError, ToolFailed
+from agentkv.stream import process
+
+
+def python(program: str) -> list[str]:
+    return [sys.executable, "-u", "-c", program]
+
+
+async def read(*args: Any, **options: Any) -> str:
+    return "".join([text async for text in process(*args, **options)])
+
+
+async def test_it_yields_while_the_process_runs(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    program = f"import os, time\nprint('one')\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\nprint('two')"
+    seen: list[str] = []
+    async for text in process(python(program)):
+        seen.append(text)
+        go.touch()  # without the first piece in hand the second would never come
+    assert "".join(seen) == "one\ntwo\n"
+    assert len(seen) == 2
+
+
+async def test_arguments_are_no_shell_s(tmp_path: Path) -> None:
+    written = await read([*python("import sys; print(sys.argv[1:])"), "$HOME; echo hi", tmp_path])
+    assert written == f"['$HOME; echo hi', {str(tmp_path)!r}]\n"
+
+
+async def test_errors_are_in_it_and_bytes_that_are_no_text_are_replaced() -> None:
+    program = "import sys; sys.stderr.buffer.write(b'caf\\xc3\\xa9 \\xff'); sys.exit(3)"
+    with pytest.raises(ToolFailed, match=r"^python\S* ended with exit status 3$"):
+        await read(python(program))
+    assert await read(python(program), check=False) == "café \ufffd"
+
+
+async def test_a_character_in_two_pieces_is_one() -> None:
+    program = (
+        "import sys, time; out = sys.stdout.buffer\n"
+        "for byte in 'é'.encode(): out.write(bytes([byte])); out.flush(); time.sleep(0.05)"
+    )
+    assert await read(python(program)) == "é"
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+async def test_a_cancelled_process_ends_with_all_that_it_started(tmp_path: Path, ignores: bool) -> None:
+    handler = "signal.signal(signal.SIGTERM, signal.SIG_IGN);" if ignores else ""
+    child = f"import os, signal, time; {handler} print(os.getpid(), flush=True); time.sleep(600)"
+    program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    pids: list[int] = []
+    with anyio.fail_after(30):
+        stream = process(python(program), env={**os.environ})
+        async for text in stream:
+            pids.append(int(text))
+            break
+        await stream.aclose()
+        await anyio.to_thread.run_sync(_until_gone, pids[0])
+
+
+def _until_gone(pid: int) -> None:
+    state = Path(f"/proc/{pid}/stat")
+    while state.exists() and " Z " not in state.read_text():
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("argv", ["git log", b"git", [], ["no-such-program-here"], ["git", 3], ["a\0b"]])
+async def test_what_cannot_be_run_is_named(argv: Any) -> None:
+    with pytest.raises(ToolError, match=r"^stream\.process\(\) (takes a list|cannot run) "):
+        await read(argv)
