@@ -73,7 +73,7 @@ def _branches(demand: Demand) -> Answer:
         return Answer(
             question=question,
             verdict="cannot tell",
-            reason=f"{demand.chains:,} chains, whose common prefixes were not recorded",
+            reason="what chains have in common was not recorded",
             missing="a trace with text or block hashes",
         )
     if demand.branches < 2:
