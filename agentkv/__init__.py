@@ -28,6 +28,8 @@ from agentkv.report import RunReport
 from agentkv.runtime import Result, Run, RunEvent, Runtime, events, run_sync
 from agentkv.tools import Context, ToolCall, tool
 
+__version__ = "0.1.0"
+
 __all__ = (  # noqa: RUF022 - grouped by what they are for
     # declare
     "Agent",
@@ -75,4 +77,6 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for
     "errors",
     # test
     "testing",
+    # about
+    "__version__",
 )

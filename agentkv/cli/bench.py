@@ -3,11 +3,10 @@
 import argparse
 import sys
 
-import anyio
-
 from agentkv.bench import Delay, SeedShape, run_benchmark, table_lines
 from agentkv.cli.bench_options import add_common_options, benchmark_of
 from agentkv.cli.bench_output import check_outputs, write_outputs
+from agentkv.cli.terminate import run_until_told
 from agentkv.errors import SetupError
 
 __all__ = ("add_options", "command")
@@ -30,7 +29,7 @@ def command(options: argparse.Namespace) -> int:
     """Run the workload, print the table, write what else was asked for."""
     bench = benchmark_of(options, options.workload(options))
     check_outputs(options)
-    result = anyio.run(run_benchmark, bench, _progress)
+    result = run_until_told(lambda: run_benchmark(bench, _progress))
     print("\n".join(table_lines(result)))
     write_outputs(options, result)
     return 0

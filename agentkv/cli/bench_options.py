@@ -1,12 +1,12 @@
 """The options that every workload of ``agentkv bench`` has."""
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from agentkv.bench import DEFAULT_POOL_RATIO, MODES, Benchmark, Workload, find_modes
+from agentkv.cli.engine_options import add_engine_option, parse_engine_options
 from agentkv.errors import SetupError
 
 __all__ = ("add_common_options", "benchmark_of")
@@ -26,7 +26,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
 
 def _engine_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", metavar="SPEC", default="vllm", help="vllm[:MODEL] or sim[:PRESET]")
-    parser.add_argument("--engine-option", metavar="NAME=JSON", action="append", default=[], help="may be repeated")
+    add_engine_option(parser)
     parser.add_argument("--pool", metavar="SHARE", type=float, help="KV pool as a share of the working set")
     parser.add_argument("--block-size", metavar="N", type=int, default=32, help="tokens in a KV block")
     parser.add_argument("--warm-up", metavar="N", type=int, default=20, help="requests not measured")
@@ -79,7 +79,7 @@ def benchmark_of(options: argparse.Namespace, workload: Workload) -> Benchmark:
         repeat=options.repeat,
         floor_samples=options.floor_samples,
         warm_up=options.warm_up,
-        options=dict(_engine_option(text) for text in options.engine_option),
+        options=parse_engine_options(options.engine_option),
         duration=options.duration,
         settle=options.settle_seconds,
         frontier=_numbers("--frontier", options.frontier, int) if options.frontier is not None else (),
@@ -92,15 +92,3 @@ def _numbers(option: str, text: str, kind: Callable[[str], T]) -> tuple[T, ...]:
         return tuple(kind(part) for part in text.split(","))
     except ValueError:
         raise SetupError(f"{option} is a list of numbers separated by commas; got {text!r}") from None
-
-
-def _engine_option(text: str) -> tuple[str, Any]:
-    name, separator, value = text.partition("=")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        raise SetupError(
-            f"--engine-option {text!r}: give NAME=VALUE with a JSON value, as max_num_seqs=64 or dtype='\"float32\"'"
-            if separator
-            else f"--engine-option {text!r}: give NAME=VALUE"
-        ) from None

@@ -3,12 +3,15 @@
 import argparse
 import json
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-import anyio
 from attrs import asdict
 
 from agentkv.chain import ChatFormat
+from agentkv.cli.engine_options import parse_engine_options
+from agentkv.cli.terminate import run_until_told
 from agentkv.engines import Engine, EngineInfo
 from agentkv.runtime import Runtime
 
@@ -26,7 +29,8 @@ _REMEDIES = {
 
 def command(options: argparse.Namespace) -> int:
     """Start ``options.engine``, look, and stop it."""
-    findings = anyio.run(_examine, options.engine)
+    start_options = parse_engine_options(options.engine_option)
+    findings = run_until_told(lambda: _examine(options.engine, start_options))
     if options.json:
         print(json.dumps(findings, indent=2))
     else:
@@ -34,8 +38,10 @@ def command(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _examine(spec: str | Engine) -> dict[str, Any]:
-    async with Runtime(spec, progress=lambda line: print(line, file=sys.stderr, flush=True)) as runtime:
+async def _examine(spec: str | Engine, options: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    async with Runtime(
+        spec, options=options, progress=lambda line: print(line, file=sys.stderr, flush=True)
+    ) as runtime:
         counters = await runtime.engine.kv("stats", {})
         return _findings(runtime.engine.info, runtime.format, counters)
 

@@ -52,18 +52,20 @@ def _list(found: dict[str, Any]) -> str:
 def _import(path: Path) -> ModuleType:
     if not path.is_file():
         raise SetupError(f"there is no file {str(path)!r}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # Python makes the names of files in tracebacks absolute.
+    place = path.absolute()
+    spec = importlib.util.spec_from_file_location(path.stem, place)
     if spec is None or spec.loader is None:
         raise SetupError(f"{str(path)!r} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    sys.path.insert(0, str(path.parent.resolve()))
+    sys.path.insert(0, str(place.parent))
     try:
         spec.loader.exec_module(module)
     except AgentKVError:
         raise
     except Exception as error:
-        at = next((f" (line {frame.lineno})" for frame in _frames(error) if frame.filename == str(path)), "")
+        at = next((f" (line {frame.lineno})" for frame in _frames(error) if frame.filename == str(place)), "")
         raise SetupError(f"{path}{at} does not import: {type(error).__name__}: {error}") from error
     return module
 

@@ -5,9 +5,10 @@ import json
 import sys
 from typing import Any
 
-import anyio
-
+from agentkv.cli.engine_options import parse_engine_options
 from agentkv.cli.load import Target, load
+from agentkv.cli.terminate import run_until_told
+from agentkv.cli.watch import watch
 from agentkv.config import MANAGED, KVConfig
 from agentkv.engines import Engine, open_engine
 from agentkv.errors import SetupError
@@ -23,23 +24,28 @@ def command(options: argparse.Namespace) -> int:
     prompt = options.prompt if options.prompt is not None else target.get("prompt")
     if not isinstance(prompt, str):
         raise SetupError(f"give a prompt: agentkv run {options.target} PROMPT (the file has no prompt of its own)")
-    _show(anyio.run(_run, target, prompt, options), options.json)
+    _show(run_until_told(lambda: _run(target, prompt, options)), options.json)
     return 0
 
 
 async def _run(target: Target, prompt: str, options: argparse.Namespace) -> Result[Any]:
     kv = KVConfig(kv_transfer_mode=options.kv_transfer_mode)
-    engine = _engine(target, options.engine)
-    async with Runtime(engine, store=options.store, kv=kv, progress=_progress) as runtime:
-        return await runtime.run(target.value, prompt, deps=target.get("deps"))
+    engine, start_options = _engine(target, options.engine, parse_engine_options(options.engine_option))
+    async with (
+        Runtime(engine, store=options.store, kv=kv, options=start_options, progress=_progress) as runtime,
+        runtime.start(target.value, prompt, deps=target.get("deps")) as run,
+    ):
+        if not options.quiet:
+            await watch(run)
+        return await run.result()
 
 
-def _engine(target: Target, spec: str) -> str | Engine:
-    """What the simulated model says is the file's own script, where it has one, else made up to fit."""
+def _engine(target: Target, spec: str, options: dict[str, Any]) -> tuple[str | Engine, dict[str, Any]]:
+    """The engine and what is left of its options; the simulated model says what the file's ``script`` has."""
     script = target.get("script")
     if script is None or spec.partition(":")[0] != "sim":
-        return spec
-    return open_engine(spec, kv=MANAGED, script=script)
+        return spec, options
+    return open_engine(spec, kv=MANAGED, options=options, script=script), {}
 
 
 def _progress(line: str) -> None:
