@@ -28,12 +28,13 @@ settings.load_profile("agentkv")
 # bfloat16: what a user gets who sets nothing.
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "float32": {"dtype": "float32", "num_gpu_blocks_override": 129, "max_model_len": 2048},
-    # As the first, with leases, order of work and admission in its scheduler.
+    # As the first, with leases, order of work and admission in its scheduler, and the means to force ids.
     "leases": {
         "dtype": "float32",
         "num_gpu_blocks_override": 129,
         "max_model_len": 2048,
         "kv": PolicySettings(kv_pool_ratio=0.9, prefetch_step=64),
+        "forcing": True,
     },
     # As the first, for long recorded prompts, with a way to spoil KV.
     "identity": {
@@ -95,7 +96,8 @@ class Engines:
             raise self._failed[name]
         await self.close()
         options = dict(CONFIGURATIONS[name])
-        engine = VLLMEngine(str(self._model), kv=options.pop("kv", None), options=options, progress=print)
+        kv, forcing = options.pop("kv", None), options.pop("forcing", False)
+        engine = VLLMEngine(str(self._model), kv=kv, forcing=forcing, options=options, progress=print)
         try:
             await engine.__aenter__()
         except Exception as error:

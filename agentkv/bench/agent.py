@@ -46,6 +46,8 @@ class BenchAgent:
 
     async def run(self) -> None:
         """Arrive when the plan says, wait for a slot, work to the end."""
+        if self._plan.spawned_by is not None:
+            await self._stage.spoken(*self._plan.spawned_by).wait()
         await self._clock.sleep(self._plan.starts_at)
         arrived = self._stage.ready(self._plan.number, 0, "start")
         async with self._stage.slot(), anyio.create_task_group() as group:
@@ -77,6 +79,7 @@ class BenchAgent:
         waits = self._plan.waits
         for number in range(len(waits) + 1):
             chain = await self._generate(chain, number, moment)
+            self._stage.spoken(self._plan.number, number).set()
             if number < len(waits):
                 chain, moment = await self._wait(chain, number, waits[number])
 
@@ -85,7 +88,8 @@ class BenchAgent:
         known, diverged_at = len(chain), None
         await self._tenure.waiting(self._stage.tool_times.expected((wait.name,)))
         for arrival in self._plan.arrivals(number):
-            if self._stage.mode.follow:
+            # What is certain at once is followed together with what it is certain beside.
+            if self._stage.mode.follow and arrival.seconds > 0:
                 self._follower.follow((Tip(agent=NAME, chain=chain),))
             await self._clock.sleep(arrival.seconds)
             if arrival.keep is not None:
@@ -142,6 +146,7 @@ class BenchAgent:
             token_ids=chain.ids(),
             max_tokens=output.tokens,
             min_tokens=output.tokens,
+            forced=output.forced,
             cache_salt=self._stage.salt,
             reuse=self._stage.mode.reuse,
             tag=f"{self._id}/{number}",
@@ -156,7 +161,7 @@ class BenchAgent:
                 if not ids:
                     first_at = self._stage.first_token(self._plan.number, number)
                 ids.extend(last.token_ids)
-        usage = _usage(request, last, len(ids))
+        usage = _usage(request, last, ids)
         self._tenure.granted(NAME, last.grant if last else None)
         return ids, first_at, usage
 
@@ -172,13 +177,19 @@ class _Moment:
     source: Source = "start"
 
 
-def _usage(request: GenerateRequest, last: Delta | None, generated: int) -> Usage:
+def _usage(request: GenerateRequest, last: Delta | None, ids: list[int]) -> Usage:
     if last is None or last.usage is None:
         raise EngineError(f"request {request.request_id!r}: the engine ended it without a result")
-    if generated != request.max_tokens:
+    if len(ids) != request.max_tokens:
         raise EngineError(
-            f"request {request.request_id!r}: {generated} tokens came where {request.max_tokens} were forced; "
+            f"request {request.request_id!r}: {len(ids)} tokens came where {request.max_tokens} were forced; "
             "modes cannot be compared on this engine"
+        )
+    if request.forced is not None and tuple(ids) != request.forced:
+        at = next(i for i, pair in enumerate(zip(ids, request.forced, strict=True)) if pair[0] != pair[1])
+        raise EngineError(
+            f"request {request.request_id!r}: token {at} is {ids[at]} and not {request.forced[at]} as forced; "
+            "the trace cannot be replayed on this engine"
         )
     return last.usage
 

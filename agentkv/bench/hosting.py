@@ -69,6 +69,7 @@ class EngineHost:
             self._spec,
             options={**self._base, **own},
             kv=kv,
+            forcing=self._workload.forces,
             script=_made_up if self._simulated else None,
             progress=self._progress,
         )

@@ -1,5 +1,6 @@
 """What all agents of one repetition share: the engine, the books, the limit on how many are under way."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 
@@ -42,6 +43,7 @@ class Stage:
         self.tool_times = ToolTimes()
         self.heartbeat = Heartbeat(engine, Anchors(engine))
         self._slots = None if mode.cap is None else anyio.Semaphore(mode.cap)
+        self._spoken: defaultdict[tuple[int, int], anyio.Event] = defaultdict(anyio.Event)
         self._ended = ended
         self._closed = False
 
@@ -60,6 +62,10 @@ class Stage:
         if isinstance(event, Prefetched):
             self.prefetches += 1
             self._prefetch_prompt += event.end
+
+    def spoken(self, agent: int, generation: int) -> anyio.Event:
+        """Set when generation ``generation`` of agent ``agent`` has ended."""
+        return self._spoken[agent, generation]
 
     def ready(self, agent: int, turn: int, source: Source) -> float:
         """Note that a generation can be asked for from now on; returns the time."""

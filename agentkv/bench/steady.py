@@ -68,11 +68,11 @@ class Steady:
 
 
 @frozen
-class Renewed:
+class Renewed(AgentPlan):
     """A plan once more, ``round`` times on: the same lengths, times and anchor, and nothing else in the cache.
 
     The first ids behind the anchor differ from round to round, and with them every block from there on; agents of
-    one round share what they shared before.
+    one round share what they shared before. One that another agent starts arrives like any other here.
     """
 
     plan: AgentPlan

@@ -27,7 +27,7 @@ _IDLE = (("floor", "floor_ms"), ("ideal", "ideal_ms"))
 
 
 def table_lines(result: Mapping[str, Any]) -> list[str]:
-    """A line a mode, then floor and ideal, spreads, the frontier, whether the books agree, and the ratios."""
+    """A line a mode, then what the work was, floor and ideal, spreads, the frontier, the books, and the ratios."""
     rows = table_rows(result)
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = ["  ".join(_pad(cell, widths[at], left=at == 0) for at, cell in enumerate(row)) for row in rows]
@@ -35,6 +35,7 @@ def table_lines(result: Mapping[str, Any]) -> list[str]:
     return [
         *lines,
         "",
+        *_work(result["workload"]),
         *_floor(result),
         *_spreads(result["modes"]),
         *_books(result["modes"]),
@@ -68,6 +69,10 @@ def _cells(mode: Mapping[str, Any]) -> list[str]:
 
 def _pad(cell: str, width: int, *, left: bool) -> str:
     return cell.ljust(width) if left else cell.rjust(width)
+
+
+def _work(workload: Mapping[str, Any]) -> list[str]:
+    return [f"text: {workload['text']}", f"waits: {workload['delays']}"]
 
 
 def _floor(result: Mapping[str, Any]) -> list[str]:

@@ -52,6 +52,9 @@ class AgentPlan(Protocol):
     ``number`` is its place in the workload, ``starts_at`` the seconds from the start to its arrival. The first
     ``anchor_tokens`` of its prompt are those of every agent of the same ``group``. ``end_tokens`` is the
     length of its longest chain, the last generation included.
+
+    An agent that another one starts has ``spawned_by``, that one's number and the generation after which it does;
+    ``starts_at`` are then seconds from there.
     """
 
     @property
@@ -59,6 +62,10 @@ class AgentPlan(Protocol):
 
     @property
     def starts_at(self) -> float: ...
+
+    @property
+    def spawned_by(self) -> tuple[int, int] | None:
+        return None
 
     @property
     def group(self) -> str: ...

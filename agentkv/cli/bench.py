@@ -6,6 +6,7 @@ import sys
 from agentkv.bench import Delay, SeedShape, run_benchmark, table_lines
 from agentkv.cli.bench_options import add_common_options, benchmark_of
 from agentkv.cli.bench_output import check_outputs, write_outputs
+from agentkv.cli.bench_traces import add_traces
 from agentkv.cli.terminate import run_until_told
 from agentkv.errors import SetupError
 
@@ -23,6 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_common_options(seed)
     _seed_options(seed)
     seed.set_defaults(command=command, workload=_seed)
+    add_traces(workloads, add_common_options, command)
 
 
 def command(options: argparse.Namespace) -> int:

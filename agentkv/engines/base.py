@@ -52,6 +52,9 @@ class GenerateRequest:
     cached KV be read. ``request_id`` is unique per engine. ``tag`` names run and node, for reports only.
     ``directive`` places the request in its run and asks for a lease at its end; an engine without leases
     takes no notice of it and says so in ``info.capabilities``.
+    ``forced`` are the ids that the model is made to say, ``max_tokens`` of them, whatever it would have said;
+    an engine without ``forcing`` in ``info.capabilities`` refuses them.
+    Raises ``EngineError`` for ``forced`` ids of another number, or beside a ``constraint``.
     """
 
     request_id: str
@@ -65,8 +68,14 @@ class GenerateRequest:
     reuse: bool = True
     tag: str = ""
     directive: Directive | None = None
+    forced: tuple[int, ...] | None = None
 
     def __attrs_post_init__(self) -> None:
+        if self.forced is not None and (len(self.forced) != self.max_tokens or self.constraint is not None):
+            raise EngineError(
+                f"request {self.request_id!r} forces {len(self.forced)} ids with max_tokens={self.max_tokens}; give "
+                "as many as max_tokens, and no constraint"
+            )
         if self.min_tokens > self.max_tokens:
             raise EngineError(
                 f"request {self.request_id!r} has min_tokens={self.min_tokens}, above max_tokens={self.max_tokens}"

@@ -35,6 +35,12 @@ class ModelFolder:
         return value if isinstance(value, int) else None
 
     @property
+    def vocab_size(self) -> int | None:
+        """How many token ids the model knows, if the configuration says."""
+        value = self._text("vocab_size")
+        return value if isinstance(value, int) else None
+
+    @property
     def kv_bytes_per_token(self) -> int | None:
         """KV bytes of one token as the configuration has it, on one device; None where that is not counted."""
         try:

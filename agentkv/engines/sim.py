@@ -91,7 +91,7 @@ class SimEngine:
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
         """See ``Engine.generate``; close the generator (``contextlib.aclosing``) when leaving it early."""
         self._check_request(request)
-        answer = self._respond(request)
+        answer = self._respond(request) if request.forced is None else request.forced
         output = answer if isinstance(answer, ScriptedOutput) else ScriptedOutput(answer)
         output = output.cut(request, min(request.max_tokens, self._machine.max_model_len - len(request.token_ids)))
         entry, mailbox = self._admit(request, output, reuse=request.reuse)

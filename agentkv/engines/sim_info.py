@@ -20,6 +20,7 @@ _CAPABILITIES = {
     "cache_salt": "on",
     "reuse_per_request": "on",
     "constraint": "not enforced: the script decides what is generated",
+    "forcing": "on",
     "sampling": "not used: the script decides what is generated",
 }
 

@@ -19,6 +19,7 @@ def open_engine(
     *,
     options: Mapping[str, Any] = MappingProxyType({}),
     kv: EngineKV | None = None,
+    forcing: bool = False,
     script: Callable[..., Any] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Engine:
@@ -26,11 +27,13 @@ def open_engine(
 
     An engine object is returned as it is. ``options`` go to the engine's constructor; ``script`` answers the
     requests of a simulated engine and of no other; ``kv`` is how the engine is to manage its KV, None leaves it
-    to its own devices; ``progress`` gets lines while a real one starts.
+    to its own devices; ``forcing`` makes it able to say given ids (``GenerateRequest.forced``), which a simulated one
+    is anyway; ``progress`` gets lines while a real one starts.
     Raises ``SetupError`` for an unknown form, ``NotSupported`` for one that is not built.
     """
     if not isinstance(spec, str):
-        return _given(spec, {**options, **({} if kv is None else {"engine_kv": kv})}, script)
+        asked = {**({} if kv is None else {"engine_kv": kv}), **({"forcing": True} if forcing else {})}
+        return _given(spec, {**options, **asked}, script)
     kind, separator, rest = spec.partition(":")
     if kind in ("http", "https") and rest.startswith("//"):
         raise NotSupported(f"engine {spec!r}: servers over HTTP are not supported yet; use {FORMS}")
@@ -42,7 +45,7 @@ def open_engine(
         raise SetupError(f"engine {spec!r} takes no script: scripts answer for the engine 'sim' only")
     from agentkv.engines.vllm import VLLMEngine
 
-    return VLLMEngine(rest or None, options=options, kv=_settings(kv), progress=progress)
+    return VLLMEngine(rest or None, options=options, kv=_settings(kv), forcing=forcing, progress=progress)
 
 
 def _settings(kv: EngineKV | None) -> PolicySettings | None:

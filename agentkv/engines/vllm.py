@@ -13,7 +13,7 @@ from agentkv.engines.base import Delta, EngineInfo, FinishReason, GenerateReques
 from agentkv.engines.clock import RealClock
 from agentkv.engines.vllm_account import VLLMAccount
 from agentkv.engines.vllm_info import engine_info
-from agentkv.engines.vllm_kv import call, extra_args, grant_of, managed_arguments, managed_capabilities
+from agentkv.engines.vllm_kv import call, extra_args, grant_of, managed_capabilities, scheduler_arguments
 from agentkv.engines.vllm_start import StartedLLM, one_line, start_llm, stop_llm
 from agentkv.errors import EngineError, EngineUnavailable
 from agentkv.kv import PolicySettings
@@ -29,7 +29,8 @@ class VLLMEngine:
 
     ``model`` is a model folder or a hub name; None is the demo model. ``options`` are vLLM's own engine
     arguments (``AsyncEngineArgs``) and win over the defaults here. ``kv`` puts leases, one eviction order and
-    admission into its scheduler; None leaves vLLM's own alone. ``progress`` gets lines while it starts.
+    admission into its scheduler; None leaves vLLM's own alone. ``forcing`` puts in the means to have a request say
+    given ids, in either case. ``progress`` gets lines while it starts.
     A request ends at its stop ids and also at the model's own end-of-sequence ids.
 
     Close an iterator of ``generate`` that is left early (``contextlib.aclosing``): a bare ``break`` closes
@@ -42,11 +43,13 @@ class VLLMEngine:
         *,
         options: Mapping[str, Any] = MappingProxyType({}),
         kv: PolicySettings | None = None,
+        forcing: bool = False,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         self._model = model
         self._kv = kv
-        self._options = dict(options) if kv is None else {**managed_arguments(kv), **options}
+        self._forcing = forcing
+        self._options = {**scheduler_arguments(kv, forcing=forcing), **options}
         self._progress = progress
         self._clock = RealClock()
         self._account = VLLMAccount()
@@ -63,7 +66,7 @@ class VLLMEngine:
             # The first utility call starts vLLM's output task on this loop and proves that the engine answers.
             await self._started.llm.get_supported_tasks()
             managed = await managed_capabilities(self._started.llm, self._kv)
-            self._info = engine_info(self._started, uuid4().hex, managed)
+            self._info = engine_info(self._started, uuid4().hex, {**managed, "forcing": _forcing(self._forcing)})
             if self._kv is not None and "leases" in managed and managed["leases"].startswith("off"):
                 # vLLM's own warnings are not shown: this one is about what the caller asked for.
                 (self._progress or _silent)(f"KV is not managed, leases {managed['leases']}")
@@ -93,6 +96,7 @@ class VLLMEngine:
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
         """Stream one generation; see ``Engine.generate``. Raises ``EngineError``, ``EngineUnavailable``."""
         generated = 0
+        self._check_forced(request)
         async with aclosing(self._outputs(request, _sampling(request))) as outputs:
             async for output in outputs:
                 ids = tuple(output.outputs[0].token_ids)
@@ -144,6 +148,16 @@ class VLLMEngine:
             raise EngineUnavailable(f"the vLLM engine is {state}")
         return self._started.llm
 
+    def _check_forced(self, request: GenerateRequest) -> None:
+        """Raises ``EngineError`` where the engine could not say the ids: it would say others."""
+        if request.forced is None:
+            return
+        if not self._forcing:
+            raise EngineError(f"{_name(request)}: forced ids need an engine that was started with forcing=True")
+        vocabulary = self._llm().vllm_config.model_config.get_vocab_size()
+        if request.forced and not 0 <= min(request.forced) <= max(request.forced) < vocabulary:
+            raise EngineError(f"{_name(request)}: forced ids must be 0 to {vocabulary - 1}, the model's vocabulary")
+
     async def _outputs(self, request: GenerateRequest | PrefillRequest, params: Any) -> AsyncGenerator[Any, None]:
         """Outputs of one request, as vLLM gives them. Left early, it has sent the abort when it returns."""
         from vllm.inputs import tokens_input
@@ -180,6 +194,10 @@ class VLLMEngine:
         return EngineError(f"{_name(request)}: vLLM ended the request ({reason})")
 
 
+def _forcing(on: bool) -> str:
+    return "on" if on else "off: the engine was started without it (forcing=False)"
+
+
 def _silent(line: str) -> None:
     """Where the caller does not want to hear."""
 
@@ -207,7 +225,9 @@ def _sampling(request: GenerateRequest | PrefillRequest) -> Any:
     constraint = request.constraint
     return SamplingParams(
         max_tokens=request.max_tokens,
-        min_tokens=request.min_tokens,
+        # Forced ids may hold what ends a turn; vLLM would strike it from the choice before min_tokens.
+        min_tokens=0 if request.forced else request.min_tokens,
+        ignore_eos=bool(request.forced),
         temperature=request.sampling.temperature,
         top_p=request.sampling.top_p,
         seed=request.sampling.seed,

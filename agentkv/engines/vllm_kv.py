@@ -1,4 +1,4 @@
-"""The wire between an in-process vLLM and the KV policy in its scheduler."""
+"""The wire between an in-process vLLM and what was put into its scheduler."""
 
 import json
 from collections.abc import Mapping
@@ -11,23 +11,34 @@ from agentkv.engines.base import GenerateRequest, PrefillRequest
 from agentkv.errors import EngineError, EngineUnavailable
 from agentkv.kv import Grant, KVHandle, PolicySettings
 
-__all__ = ("call", "extra_args", "grant_of", "managed_arguments", "managed_capabilities")
+__all__ = ("call", "extra_args", "grant_of", "managed_capabilities", "scheduler_arguments")
 
-SCHEDULER = "agentkv.plugin.scheduler.AgentScheduler"
+# Schedulers by what is in them: the KV policy, and that ids can be forced.
+SCHEDULERS = {
+    (True, False): "agentkv.plugin.scheduler.AgentScheduler",
+    (True, True): "agentkv.plugin.forcing.ForcingAgentScheduler",
+    (False, True): "agentkv.plugin.forcing.ForcingScheduler",
+}
 # The plugin's own names for these; it is importable only where vLLM is.
 KEY = "agentkv"
+FORCED = "agentkv_forced"
 # A step of the engine comes between a call and its answer; the longest on a CPU take seconds.
 ANSWER_SECONDS = 30.0
 
 
-def managed_arguments(settings: PolicySettings) -> dict[str, Any]:
-    """Engine arguments that put the KV policy into vLLM's scheduler."""
-    return {"scheduler_cls": SCHEDULER, "additional_config": {KEY: asdict(settings)}}
+def scheduler_arguments(settings: PolicySettings | None, *, forcing: bool) -> dict[str, Any]:
+    """Engine arguments that put the KV policy into vLLM's scheduler, and the means to force ids; none for neither."""
+    scheduler = SCHEDULERS.get((settings is not None, forcing))
+    chosen = {} if scheduler is None else {"scheduler_cls": scheduler}
+    return chosen if settings is None else {**chosen, "additional_config": {KEY: asdict(settings)}}
 
 
 def extra_args(request: GenerateRequest | PrefillRequest) -> dict[str, Any] | None:
-    """What ``SamplingParams.extra_args`` takes for the request's directive."""
-    return None if request.directive is None else {KEY: request.directive.to_wire()}
+    """What ``SamplingParams.extra_args`` takes for the request's directive and its forced ids."""
+    found: dict[str, Any] = {} if request.directive is None else {KEY: request.directive.to_wire()}
+    if isinstance(request, GenerateRequest) and request.forced is not None:
+        found[FORCED] = [*request.forced]
+    return found or None
 
 
 def grant_of(output: Any) -> Grant | None:

@@ -32,7 +32,7 @@ from agentkv.plugin.probe import probe
 from agentkv.plugin.queues import RankedQueue
 from agentkv.plugin.room import RoomMaker
 
-__all__ = ("AgentScheduler", "SyncAgentScheduler")
+__all__ = ("AgentScheduler", "SyncAgentScheduler", "is_synchronous")
 
 logger = init_logger("agentkv.plugin")
 
@@ -262,14 +262,19 @@ class SyncAgentScheduler(Scheduler):
 
 
 class AgentScheduler(SyncAgentScheduler, AsyncScheduler):
-    """The hooks over vLLM's asynchronous scheduler, or over the synchronous one where the engine is synchronous."""
+    """The hooks over vLLM's asynchronous scheduler, or ``synchronous`` where the engine is synchronous."""
+
+    synchronous: type[SyncAgentScheduler] = SyncAgentScheduler
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """The scheduler that fits the engine's configuration (``vllm_config``, vLLM's first argument)."""
-        config = kwargs.get("vllm_config", args[0] if args else None)
-        if config is not None and not config.scheduler_config.async_scheduling:
-            return SyncAgentScheduler(*args, **kwargs)
-        return super().__new__(cls)
+        """The scheduler that fits the engine's configuration."""
+        return cls.synchronous(*args, **kwargs) if is_synchronous(args, kwargs) else super().__new__(cls)
+
+
+def is_synchronous(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether these arguments of a scheduler are those of an engine without asynchronous scheduling."""
+    config = kwargs.get("vllm_config", args[0] if args else None)
+    return config is not None and not config.scheduler_config.async_scheduling
 
 
 def _additional(vllm_config: Any) -> dict[str, Any]:

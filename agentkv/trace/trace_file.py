@@ -62,12 +62,12 @@ def find_files(paths: Iterable[Path], endings: tuple[str, ...]) -> list[Path]:
         if path.is_dir():
             inside = sorted(file for file in path.iterdir() if file.name.endswith(endings))
             if not inside:
-                raise SetupError(f"--trace {path}: the folder has no file that ends in {' or '.join(endings)}")
+                raise SetupError(f"{path}: the folder has no file that ends in {' or '.join(endings)}")
             found += inside
         elif path.is_file():
             found.append(path)
         else:
-            raise SetupError(f"--trace {path}: no such file or folder")
+            raise SetupError(f"{path}: no such file or folder")
     return list(dict.fromkeys(found))
 
 

@@ -1,4 +1,4 @@
-"""``agentkv bench seed``, as a user calls it."""
+"""``agentkv bench``, as a user calls it."""
 
 import json
 from pathlib import Path
@@ -118,3 +118,61 @@ def test_an_engine_option_reaches_the_engine(capsys: pytest.CaptureFixture[str],
     assert main(("bench", "seed", *SMALL, *options)) == 0
     assert json.loads(file.read_text())["engine"]["options"]["max_num_seqs"] == 2
     assert "floor" not in capsys.readouterr().out
+
+
+@pytest.fixture
+def conversations(tmp_path: Path) -> Path:
+    turns = [
+        {"role": "user", "content": "Where is it?"},
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "find", "arguments": {}}]},
+        {"role": "tool", "tool_call_id": "c", "content": "On the shelf. " * 30, "latency_s": 0.5},
+        {"role": "assistant", "content": "On the shelf."},
+    ]
+    path = tmp_path / "talk.jsonl"
+    path.write_text("".join(json.dumps({"id": f"t{n}", "system": f"Be {n}.", "turns": turns}) + "\n" for n in range(3)))
+    return path
+
+
+def test_a_replay_is_one_command(capsys: pytest.CaptureFixture[str], conversations: Path, tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    command = ("bench", "replay", "--engine", "sim:h200", "--trace", str(conversations.parent), "--chains", "4")
+    assert main((*command, "--modes", "stock,bidirectional", "--floor-samples", "1", "--json", str(file))) == 0
+    out, err = capsys.readouterr()
+    assert "text: recorded, word by word" in out
+    assert "waits: 4 recorded" in out
+    assert "rendering conversations of 1 files" in err
+    found = json.loads(file.read_text())["workload"]
+    assert (found["kind"], found["trace"], found["tokenizer"]) == ("replay", ["talk.jsonl"], "sim_model")
+    assert (found["chains"], found["distinct"], found["generations"]) == (4, 3, 8)
+
+
+def test_hashes_are_one_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    requests = [
+        {"t": n, "in": 100 + 64 * n, "out": 9, "hash_ids": list(range(n + 1)), "think_time": 1.0} for n in range(3)
+    ]
+    (tmp_path / "s.json").write_text(json.dumps({"id": "s", "block_size": 64, "requests": requests}))
+    command = ("bench", "hashes", "--engine", "sim", "--trace", str(tmp_path / "s.json"), "--modes", "stock")
+    assert main((*command, "--delay-cap", "0.5", "--limit", "1", "--json", str(tmp_path / "out.json"))) == 0
+    assert "waits: recorded think times, none above 0.5 s" in capsys.readouterr().out
+    assert json.loads((tmp_path / "out.json").read_text())["workload"]["sessions"] == 1
+
+
+@pytest.mark.parametrize(
+    ("workload", "options", "message"),
+    [
+        ("replay", ("--chains", "0"), "--chains 0 must be at least 1"),
+        ("replay", ("--max-tokens", "3"), "widen --min-tokens and --max-tokens"),
+        ("replay", ("--tokenizer", "nowhere"), "no chat template in 'nowhere'"),
+        ("replay", ("--delay-cap", "nan"), "--delay-cap nan must be at least 0"),
+        ("replay", ("--think-times", "nowhere"), "nowhere: no such file or folder"),
+        ("hashes", ("--limit", "-1"), "--limit -1 must be at least 1"),
+        ("hashes", (), "talk.jsonl holds trajectories; what is needed here are session hashes or request hashes"),
+    ],
+)
+def test_a_mistake_in_a_trace_or_about_it_is_one_line(
+    capsys: pytest.CaptureFixture[str], conversations: Path, workload: str, options: tuple[str, ...], message: str
+) -> None:
+    status = main(("bench", workload, "--engine", "sim", "--trace", str(conversations), *options))
+    out, err = capsys.readouterr()
+    assert (status, out) == (2, "")
+    assert message in err.splitlines()[-1]

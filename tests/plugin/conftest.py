@@ -33,6 +33,7 @@ if HAS_VLLM:
         from vllm.v1.structured_output import StructuredOutputManager
 
         from agentkv.plugin import utility
+        from agentkv.plugin.forcing import FORCED_ARG, ForcingAgentScheduler, ForcingScheduler
         from agentkv.plugin.scheduler import AgentScheduler
 
 BLOCK = 4
@@ -58,6 +59,7 @@ class Core:
         config: Path,
         *,
         stock: bool = False,
+        forcing: bool = False,
         asynchronous: bool = True,
         blocks: int = 64,
         batched: int = 64,
@@ -72,7 +74,8 @@ class Core:
         vllm_config = _vllm_config(config, batched, sequences, longest, policy, asynchronous, settings or {})
         vllm_config.cache_config.num_gpu_blocks = blocks
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=32, dtype=torch.float32)
-        cls = (AsyncScheduler if asynchronous else Scheduler) if stock else AgentScheduler
+        bare = ForcingScheduler if forcing else AsyncScheduler if asynchronous else Scheduler
+        cls = bare if stock else ForcingAgentScheduler if forcing else AgentScheduler
         self.scheduler: Any = cls(
             vllm_config=vllm_config,
             kv_cache_config=KVCacheConfig(
@@ -84,6 +87,7 @@ class Core:
         )
         self.hasher = get_request_block_hasher(BLOCK, sha256)
         self.steps: deque[Any] = deque()
+        self.masks: deque[dict[str, int]] = deque()
         self.outputs: dict[str, list[Any]] = {}
         self.reports: dict[str, Any] = {}
         self.cached: dict[str, int] = {}
@@ -91,14 +95,22 @@ class Core:
         self.names = count()
         self.on_step: list[Callable[[Any], None]] = []
 
-    def add(self, tokens: list[int], *, max_tokens: int = 1, name: str = "", arg: Any = None, **fields: Any) -> str:
+    def add(
+        self,
+        tokens: list[int],
+        *,
+        max_tokens: int = 1,
+        name: str = "",
+        arg: Any = None,
+        forced: Any = None,
+        **fields: Any,
+    ) -> str:
         """Send a request; ``fields`` are those of its directive, ``arg`` is sent in the directive's place."""
         name = name or f"q{next(self.names)}"
         if fields:
             arg = Directive(**{"run": "r", **fields}).to_wire()
-        params = SamplingParams(
-            max_tokens=max_tokens, ignore_eos=True, extra_args={"agentkv": arg} if arg is not None else None
-        )
+        extra = {name: value for name, value in (("agentkv", arg), (FORCED_ARG, forced)) if value is not None}
+        params = SamplingParams(max_tokens=max_tokens, ignore_eos=True, extra_args=extra or None)
         params.update_from_generation_config({}, 999)
         request = Request(
             request_id=name,
@@ -118,17 +130,18 @@ class Core:
         for observer in self.on_step:
             observer(step)
         self.steps.append(step)
+        self.masks.append(_allowed(self.scheduler.get_grammar_bitmask(step)))
         return step
 
     def answer(self) -> None:
-        """Give the oldest planned step its tokens: which one depends on request and position alone."""
-        step = self.steps.popleft()
+        """Give the oldest planned step its tokens: the masked one, or one of request and position alone."""
+        step, mask = self.steps.popleft(), self.masks.popleft()
         names = list(step.num_scheduled_tokens)
         sampled = []
         for name in names:
             request = self.scheduler.requests.get(name)
             done = request is None or self._is_last_chunk(request, step, name)
-            sampled.append([self.token(name, len(self.outputs[name]))] if done else [])
+            sampled.append([mask.get(name, self.token(name, len(self.outputs[name])))] if done else [])
         result = ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: i for i, name in enumerate(names)},
@@ -191,6 +204,17 @@ class Core:
     @property
     def free(self) -> int:
         return self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+
+
+def _allowed(grammar: Any) -> dict[str, int]:
+    """The one id that each masked request may say."""
+    if grammar is None:
+        return {}
+    found = {}
+    for name, row in zip(grammar.structured_output_request_ids, grammar.grammar_bitmask, strict=True):
+        ids = [32 * at + bit for at, word in enumerate(row.tolist()) for bit in range(32) if word >> bit & 1]
+        (found[name],) = ids
+    return found
 
 
 def _vllm_config(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentkv.errors import SetupError
-from agentkv.trace import read_hashes, trace_kind
+from agentkv.trace import Spawn, read_hashes, trace_kind
 
 REQUEST = {"t": 2.0, "type": "n", "in": 130, "out": 9, "hash_ids": [1, 2], "api_time": 1.5, "think_time": 0.5}
 
@@ -34,6 +34,18 @@ def test_a_session_has_its_requests_and_those_of_agents_it_spawned(tmp_path: Pat
     assert spawned.requests[0].after_tool is True
 
 
+def test_an_agent_starts_when_it_did_and_not_when_it_was_logged(tmp_path: Path) -> None:
+    spawned = {"type": "subagent", "agent_id": "a1", "duration_ms": 3000, "tool_tokens": 40, "system_tokens": 2}
+    entries = [REQUEST, {**REQUEST, "t": 6.0}, {**spawned, "t": 7.5, "requests": [{**REQUEST, "t": 1.0}]}]
+    path = written(tmp_path / "t.json", session(*entries, {**REQUEST, "t": 9.0}))
+    parent, inner = read_hashes(path)
+    # 4.5 s into the trace, 1 s behind the first answer, which took from 2.0 to 3.5 s.
+    assert inner.requests[0].at == 5.5
+    assert inner.spawn == Spawn(request=0, after=1.0)
+    assert (parent.spawn, parent.anchor, inner.anchor) == (None, 0, 42)
+    assert parent.scope == inner.scope == "trace_1"
+
+
 def test_requests_without_sessions_stand_alone(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl.gz"
     entry = {"timestamp": 3500, "input_length": 600, "output_length": 7, "hash_ids": [0, 4]}
@@ -51,6 +63,8 @@ def test_requests_without_sessions_stand_alone(tmp_path: Path) -> None:
         (session({**REQUEST, "in": "many"}), "request 0: field 'in' is \"many\"; it must be a whole number"),
         (session({**REQUEST, "out": -1}), "field 'out' is -1"),
         (session({**REQUEST, "hash_ids": [1, "2"]}), "'hash_ids' must be a list of whole numbers"),
+        (session({**REQUEST, "hash_ids": [1]}), "'hash_ids' has 1 entries; it must have one for each block of 64"),
+        (session({**REQUEST, "in": 1 << 40}), "field 'in' is 1099511627776; it must be 0 to 16777216 tokens"),
         (session({**REQUEST, "api_time": -0.1}), "field 'api_time' is -0.1"),
         (session("text"), "request 0: must be an object"),
         ({"timestamp": 0, "input_length": 5, "hash_ids": []}, "field 'output_length' is missing"),

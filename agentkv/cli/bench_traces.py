@@ -1,0 +1,131 @@
+"""``agentkv bench replay`` and ``hashes``: their options, and the workloads that these ask for."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentkv.bench import (
+    Delay,
+    Hashes,
+    Replay,
+    Teller,
+    WaitingTimes,
+    choose_sessions,
+    choose_stories,
+    find_chat,
+    read_think_times,
+)
+from agentkv.cli.engine_options import parse_engine_options
+from agentkv.errors import SetupError
+from agentkv.trace import TraceKind, find_files, trace_kind
+
+__all__ = ("add_traces",)
+
+TEXT = (".jsonl", ".jsonl.gz")
+HASHES = (".json", ".json.gz", *TEXT)
+BY_HASH: tuple[TraceKind, ...] = ("session hashes", "request hashes")
+
+
+def add_traces(
+    workloads: Any,
+    common: Callable[[argparse.ArgumentParser], None],
+    command: Callable[[argparse.Namespace], int],
+) -> None:
+    """Declare both workloads; ``common`` declares the options that every workload has, ``command`` runs it."""
+    for name, what, options, make in (
+        ("replay", "recorded conversations, word by word", _replay_options, _replay),
+        ("hashes", "recorded sessions of which only the hashes of blocks are known", _hashes_options, _hashes),
+    ):
+        parser = workloads.add_parser(name, help=what, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+        common(parser)
+        options(parser)
+        parser.set_defaults(command=command, workload=make)
+
+
+def _trace_option(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--trace", metavar="PATH", type=Path, nargs="+", required=True, help=f"{what}, or folders")
+    parser.add_argument("--max-tokens", metavar="N", type=int, help="of an agent's chain at its longest")
+    parser.add_argument("--delay-cap", metavar="SECONDS", type=float, help="no wait is longer")
+    parser.add_argument("--seed", metavar="N", type=int, default=0)
+
+
+def _replay_options(parser: argparse.ArgumentParser) -> None:
+    _trace_option(parser, "files with a conversation a line")
+    parser.add_argument("--chains", metavar="N", type=int, help="agents; left out: each conversation once")
+    parser.add_argument("--min-tokens", metavar="N", type=int, default=0, help="as --max-tokens")
+    parser.add_argument("--tokenizer", metavar="PATH", type=Path, help="folder; left out: the engine's own")
+    parser.add_argument(
+        "--think-times",
+        metavar="PATH",
+        type=Path,
+        nargs="+",
+        help="sessions whose think times stand in for missing ones",
+    )
+    parser.add_argument("--tool-seconds", metavar="LO:HI", default="1:3", help="where nothing else is known")
+    parser.add_argument("--user-seconds", metavar="LO:HI", default="2:10", help="as --tool-seconds, for users")
+    parser.add_argument("--start-spread", metavar="SECONDS", type=float, default=12.0)
+
+
+def _hashes_options(parser: argparse.ArgumentParser) -> None:
+    _trace_option(parser, "kv-cache-tester's or Mooncake's files")
+    parser.add_argument("--limit", metavar="N", type=int, help="sessions, or requests without one")
+    parser.add_argument("--start-spread", metavar="SECONDS", type=float, help="left out: as recorded")
+
+
+def _replay(options: argparse.Namespace) -> Replay:
+    _check(options, "chains", "min_tokens", "max_tokens", "start_spread")
+    files = _files(options.trace, TEXT, ("trajectories",))
+    chat, folder = find_chat(options.engine, parse_engine_options(options.engine_option), options.tokenizer, _progress)
+    times = WaitingTimes(
+        tool=Delay.parse(options.tool_seconds),
+        user=Delay.parse(options.user_seconds),
+        think=None if options.think_times is None else read_think_times(_files(options.think_times, HASHES, BY_HASH)),
+        cap=options.delay_cap,
+    )
+    _progress(f"rendering conversations of {len(files)} files")
+    stories = choose_stories(
+        files,
+        Teller(chat).tell,
+        chains=options.chains,
+        tokens=(options.min_tokens, options.max_tokens),
+        seed=options.seed,
+    )
+    source = {"trace": [file.name for file in files], "tokenizer": folder.name}
+    return Replay(stories=stories, times=times, start_spread=options.start_spread, seed=options.seed, source=source)
+
+
+def _hashes(options: argparse.Namespace) -> Hashes:
+    _check(options, "limit", "max_tokens", "start_spread")
+    files = _files(options.trace, HASHES, BY_HASH)
+    sessions, cut = choose_sessions(files, limit=options.limit, longest=options.max_tokens, seed=options.seed)
+    return Hashes(
+        sessions=sessions,
+        cut=cut,
+        cap=options.delay_cap,
+        start_spread=options.start_spread,
+        seed=options.seed,
+        source={"trace": [file.name for file in files]},
+    )
+
+
+def _files(paths: Sequence[Path], endings: tuple[str, ...], kinds: tuple[TraceKind, ...]) -> list[Path]:
+    """The files, all of one of ``kinds``. Raises ``SetupError``."""
+    found = find_files(paths, endings)
+    for file in found:
+        if (kind := trace_kind(file)) not in kinds:
+            raise SetupError(f"{file} holds {kind}; what is needed here are {' or '.join(kinds)}")
+    return found
+
+
+def _check(options: argparse.Namespace, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        least = 0 if name in {"min_tokens", "start_spread"} else 1
+        if value is not None and not least <= value < float("inf"):
+            raise SetupError(f"--{name.replace('_', '-')} {value} must be at least {least}")
+
+
+def _progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
