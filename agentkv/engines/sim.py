@@ -1,6 +1,6 @@
 """The simulated engine: vLLM's cache and batching on a virtual clock, with a script for a model."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Self, Unpack
 
 from attrs import evolve
@@ -13,7 +13,7 @@ from agentkv.engines.sim_machine import MachineOptions, find_machine
 from agentkv.engines.sim_managed import ManagedScheduler
 from agentkv.engines.sim_output import Mailbox, Responder, ScriptedOutput
 from agentkv.engines.sim_request import SimRequest
-from agentkv.engines.sim_scheduler import Step
+from agentkv.engines.sim_steps import StepLoop
 from agentkv.errors import EngineError, EngineStartError, EngineUnavailable
 from agentkv.kv import PolicySettings
 
@@ -59,9 +59,15 @@ class SimEngine:
             max_num_seqs=machine.max_num_seqs,
         )
         self._mailboxes: dict[str, Mailbox] = {}
-        self._timer: Timer | None = None
+        self._loop = StepLoop(
+            self._scheduler,
+            self._clock,
+            machine,
+            planned=self._tell_dropped,
+            deliver=self._deliver,
+            died=lambda error: self._die(f"died of {error!r}"),
+        )
         self._settling: Timer | None = None
-        self._steps = 0
         self._dead: str | None = None
         self._started = False
 
@@ -139,7 +145,7 @@ class SimEngine:
         ``KVPolicy.stats`` and ``held_requests``, those that wait for their run's admission, which ``waiting`` includes.
         """
         self._let_in()
-        return counters(self._scheduler, self._steps)
+        return counters(self._scheduler, self._loop.steps)
 
     async def aclose(self) -> None:
         """Abort what is in the engine: its callers get ``EngineUnavailable``."""
@@ -184,7 +190,7 @@ class SimEngine:
         entry.queued_at = self._clock.now()
         mailbox = self._mailboxes[request.request_id] = Mailbox()
         self._tell_dropped()
-        self._wake()
+        self._loop.wake()
         self._let_in()
         return entry, mailbox
 
@@ -198,11 +204,6 @@ class SimEngine:
             self._scheduler.abort(entry.request_id)
             del self._mailboxes[entry.request_id]
 
-    def _wake(self) -> None:
-        # By a timer that is due now: whoever else asks at this instant gets into the same step.
-        if self._timer is None:
-            self._timer = self._clock.call_at(self._clock.now(), lambda: self._guard(self._begin_step))
-
     def _let_in(self) -> None:
         # An idle engine does not step, so those held for admission wait for a timer: the next run that is overdue.
         scheduler = self._scheduler
@@ -210,13 +211,13 @@ class SimEngine:
             return
         scheduler.policy.settle(self._clock.now())
         if scheduler.release_admitted():
-            self._wake()
+            self._loop.wake()
         expiry = scheduler.policy.admission.next_expiry
         if self._settling is not None:
             self._settling.cancel()
             self._settling = None
         if scheduler.requests.held and expiry is not None:
-            self._settling = self._clock.call_at(expiry, lambda: self._guard(self._let_in))
+            self._settling = self._clock.call_at(expiry, lambda: self._loop.guard(self._let_in))
 
     def _tell_dropped(self) -> None:
         if not isinstance(self._scheduler, ManagedScheduler):
@@ -227,53 +228,33 @@ class SimEngine:
                 mailbox.put(EngineError(f"the engine gave up prefetch {entry.request_id!r}: {reason}"))
         self._scheduler.dropped.clear()
 
-    def _guard(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001 - nobody awaits a timer: callers would wait for ever
-            self._die(f"died of {error!r}")
+    def _deliver(self, advanced: list[SimRequest]) -> None:
+        arrives = self._clock.now() + self._machine.delivery_s
+        ready = [each for entry in advanced if (each := self._delta(entry, arrives)) is not None]
+        if not self._machine.delivery_s:
+            _put(ready)
+        elif ready:
+            self._clock.call_at(arrives, lambda: _put(ready))
 
-    def _begin_step(self) -> None:
-        self._timer = None
-        step = self._scheduler.schedule()
-        self._tell_dropped()
-        if not step.rows:
-            return
-        self._steps += 1
-        for entry, _ in step.rows:
-            if entry.started_at is None:
-                entry.started_at = self._clock.now()
-        seconds = self._machine.cost.seconds(step.prefill_tokens, step.decode_seqs, step.context_tokens)
-        self._timer = self._clock.call_at(
-            self._clock.now() + seconds, lambda: self._guard(lambda: self._end_step(step))
-        )
-
-    def _end_step(self, step: Step) -> None:
-        self._timer = None
-        for entry in self._scheduler.complete(step):
-            self._deliver(entry)
-        if self._scheduler.running or self._scheduler.waiting:
-            self._wake()
-
-    def _deliver(self, entry: SimRequest) -> None:
+    def _delta(self, entry: SimRequest, at: float) -> tuple[Mailbox, Delta] | None:
+        """What the caller gets after a step, if anything."""
         if entry.first_at is None:
             entry.first_at = self._clock.now()
         if not entry.finished and (entry.generated - 1) % self._stream_interval:
-            return
+            return None
         mailbox = self._mailboxes[entry.request_id]
-        delta = Delta(token_ids=tuple(entry.output[mailbox.sent : entry.generated]), at=self._clock.now())
+        token_ids = tuple(entry.output[mailbox.sent : entry.generated])
         mailbox.sent = entry.generated
-        if entry.finished:
-            del self._mailboxes[entry.request_id]
-            delta = evolve(delta, finish=entry.finish, usage=usage_of(entry), grant=entry.grant)
-        mailbox.put(delta)
+        if not entry.finished:
+            return mailbox, Delta(token_ids=token_ids, at=at)
+        del self._mailboxes[entry.request_id]
+        usage = usage_of(entry)
+        return mailbox, Delta(token_ids=token_ids, at=at, finish=entry.finish, usage=usage, grant=entry.grant)
 
     def _die(self, how: str) -> None:
         if self._dead is None:
             self._dead = how
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._loop.stop()
         if self._settling is not None:
             self._settling.cancel()
             self._settling = None
@@ -281,3 +262,8 @@ class SimEngine:
             self._scheduler.abort(request_id)
             mailbox.put(EngineUnavailable(f"the simulated engine {how} while it served request {request_id!r}"))
         self._mailboxes.clear()
+
+
+def _put(ready: list[tuple[Mailbox, Delta]]) -> None:
+    for mailbox, delta in ready:
+        mailbox.put(delta)

@@ -67,8 +67,10 @@ class BlockPool:
         self._free: OrderedDict[int, Block] = OrderedDict((block.id, block) for block in self._blocks)
         # Free blocks whose content nobody will ask for: reused behind those without content, before all others.
         self._dead: OrderedDict[int, Block] = OrderedDict()
-        # Equal content can sit in several blocks (two requests computed it at once); the oldest one serves hits.
-        self._cached: dict[bytes, dict[int, Block]] = {}
+        # Equal content can sit in several blocks (two requests computed it at once): the oldest one serves hits, the
+        # younger ones wait here for its end.
+        self._cached: dict[bytes, Block] = {}
+        self._doubles: dict[bytes, dict[int, Block]] = {}
 
     @property
     def free(self) -> int:
@@ -90,8 +92,7 @@ class BlockPool:
 
     def find(self, key: bytes) -> Block | None:
         """The block that holds this content, used or free."""
-        same = self._cached.get(key)
-        return next(iter(same.values())) if same else None
+        return self._cached.get(key)
 
     def touch(self, blocks: Iterable[Block]) -> None:
         """Add a user to each block; a free one leaves the queue."""
@@ -120,7 +121,8 @@ class BlockPool:
     def enter(self, block: Block, key: bytes) -> None:
         """Make a full block's content findable."""
         block.key = key
-        self._cached.setdefault(key, {})[block.id] = block
+        if self._cached.setdefault(key, block) is not block:
+            self._doubles.setdefault(key, {})[block.id] = block
 
     def release(self, blocks: Iterable[Block]) -> None:
         """Take a user from each block; ``blocks`` come in the order in which they should be evicted.
@@ -168,6 +170,7 @@ class BlockPool:
         for block in self._blocks:
             block.key = None
         self._cached.clear()
+        self._doubles.clear()
         self._free.update(self._dead)
         self._dead.clear()
         return True
@@ -180,10 +183,15 @@ class BlockPool:
             queues = (block.id in self._free) + (block.id in self._dead)
             assert queues == (block.refs == 0), f"block {block.id}: used and free at once, or neither"
             if block.key is not None:
-                assert block.id in self._cached.get(block.key, {}), f"block {block.id} has a key that finds nothing"
-        for key, same in self._cached.items():
-            assert same, f"key {key.hex()} finds no block"
-            assert all(block.key == key for block in same.values()), f"key {key.hex()} finds another's block"
+                doubles = self._doubles.get(block.key, {})
+                found = self._cached.get(block.key) is block or doubles.get(block.id) is block
+                assert found, f"block {block.id} has a key that finds nothing"
+        for key, block in self._cached.items():
+            assert block.key == key, f"key {key.hex()} finds another's block"
+        for key, doubles in self._doubles.items():
+            assert doubles, f"key {key.hex()} is said to have doubles"
+            assert all(block.key == key for block in doubles.values()), f"key {key.hex()} finds another's block"
+            assert self._cached[key].id not in doubles, f"block {self._cached[key].id} is its own double"
 
     def _next_free(self) -> Block:
         if self._dead:
@@ -193,9 +201,16 @@ class BlockPool:
         return self._free.popitem(last=False)[1]
 
     def _forget(self, block: Block) -> None:
-        assert block.key is not None
-        same = self._cached[block.key]
-        del same[block.id]
-        if not same:
-            del self._cached[block.key]
-        block.key = None
+        key, block.key = block.key, None
+        assert key is not None
+        doubles = self._doubles.get(key)
+        if self._cached[key] is not block:
+            assert doubles is not None
+            del doubles[block.id]
+        elif doubles:
+            eldest = next(iter(doubles))
+            self._cached[key] = doubles.pop(eldest)
+        else:
+            del self._cached[key]
+        if doubles is not None and not doubles:
+            del self._doubles[key]

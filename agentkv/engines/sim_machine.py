@@ -1,12 +1,21 @@
 """The machine that the simulator pretends to be: what a step costs, and how much fits."""
 
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 from attrs import evolve, frozen
 
 from agentkv.errors import EngineStartError
 
-__all__ = ("Machine", "MachineOptions", "StepCost", "find_machine")
+__all__ = ("Machine", "MachineOptions", "StepCost", "Work", "find_machine")
+
+
+class Work(Protocol):
+    """The sums of a step that decide its duration; see ``StepCost``."""
+
+    prefill_tokens: int
+    prefill_context: int
+    decode_seqs: int
+    context_tokens: int
 
 
 @frozen(kw_only=True)
@@ -14,8 +23,9 @@ class StepCost:
     """A linear model of one engine step, in seconds.
 
     ``base_s`` is paid by every step, ``prefill_launch_s`` once by a step that computes any run of prompt
-    tokens (it does not fit the captured graphs), ``prefill_token_s`` per prompt token, ``decode_seq_s`` per
-    sequence that computes a single token, ``context_token_s`` per token of context that those attend to.
+    tokens (it does not fit the captured graphs), ``prefill_token_s`` per prompt token and ``prefill_context_s``
+    per pair of such a token and one that it attends to, ``decode_seq_s`` per sequence that computes a single
+    token, ``context_token_s`` per token of context that those attend to.
     """
 
     base_s: float
@@ -23,22 +33,28 @@ class StepCost:
     decode_seq_s: float = 0.0
     context_token_s: float = 0.0
     prefill_launch_s: float = 0.0
+    prefill_context_s: float = 0.0
 
-    def seconds(self, prefill_tokens: int, decode_seqs: int, context_tokens: int) -> float:
+    def seconds(self, work: Work) -> float:
         """Duration of a step with this work in it."""
-        launch = self.prefill_launch_s if prefill_tokens else 0.0
+        launch = self.prefill_launch_s if work.prefill_tokens else 0.0
         return (
             self.base_s
             + launch
-            + prefill_tokens * self.prefill_token_s
-            + decode_seqs * self.decode_seq_s
-            + context_tokens * self.context_token_s
+            + work.prefill_tokens * self.prefill_token_s
+            + work.prefill_context * self.prefill_context_s
+            + work.decode_seqs * self.decode_seq_s
+            + work.context_tokens * self.context_token_s
         )
 
 
 @frozen(kw_only=True)
 class Machine:
-    """Cost and limits. ``max_num_batched_tokens`` is the token budget of a step."""
+    """Cost and limits. ``max_num_batched_tokens`` is the token budget of a step.
+
+    ``async_scheduling``: each step is planned while the one before it runs, as vLLM does on a GPU. ``delivery_s``:
+    seconds from the end of a step to its tokens in the caller's hands.
+    """
 
     cost: StepCost
     block_size: int
@@ -47,6 +63,8 @@ class Machine:
     max_num_batched_tokens: int
     max_num_seqs: int
     kv_bytes_per_token: int
+    async_scheduling: bool = False
+    delivery_s: float = 0.0
 
 
 class MachineOptions(TypedDict, total=False):
@@ -59,6 +77,8 @@ class MachineOptions(TypedDict, total=False):
     max_num_batched_tokens: int
     max_num_seqs: int
     kv_bytes_per_token: int
+    async_scheduling: bool
+    delivery_s: float
 
 
 _PRESETS: dict[str, Machine] = {
@@ -82,6 +102,7 @@ _PRESETS: dict[str, Machine] = {
         max_num_batched_tokens=8192,
         max_num_seqs=1024,
         kv_bytes_per_token=2 * 32 * 8 * 128 * 2,
+        async_scheduling=True,
     ),
 }
 
@@ -112,7 +133,9 @@ def find_machine(preset: str, options: MachineOptions) -> Machine:
 
 def _check(given: dict[str, Any]) -> None:
     for name, value in given.items():
-        if isinstance(value, int) and value < 1:
+        if isinstance(value, int) and not isinstance(value, bool) and value < 1:
             raise EngineStartError(f"{name}={value} must be at least 1")
+        if name == "delivery_s" and not value >= 0:
+            raise EngineStartError(f"delivery_s={value} must be at least 0")
         if isinstance(value, StepCost) and value.base_s <= 0:
             raise EngineStartError(f"cost.base_s={value.base_s} must be above 0: a step that takes no time never ends")

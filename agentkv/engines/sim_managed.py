@@ -62,6 +62,8 @@ class ManagedScheduler(Scheduler):
         self._now = now
         self._shares = StepShares(policy.settings.prefetch_step)
         self._order = WaitingOrder(policy.settings.max_overtakes)
+        # Resumes that wait, and some that do no more: they are struck off when they come up.
+        self._resumes: set[str] = set()
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self.requests.held or super().__contains__(request_id)
@@ -108,6 +110,12 @@ class ManagedScheduler(Scheduler):
         self.waiting[request.request_id] = request
         for passed in queue[place:]:
             self.waiting.move_to_end(passed.request_id)
+        self._note_resume(request)
+
+    def _note_resume(self, request: SimRequest) -> None:
+        name = request.request_id
+        if self.requests.is_resume(name) and not self.requests.is_prefetch(name):
+            self._resumes.add(name)
 
     @staticmethod
     def _rank(request: SimRequest) -> Rank:
@@ -138,14 +146,18 @@ class ManagedScheduler(Scheduler):
 
     def _share_out(self) -> None:
         prefetches = self.requests.prefetches
-        real_work = [name for name in self.waiting if name not in prefetches]
-        resumes = any(map(self.requests.is_resume, real_work))
-        self._shares.open(real_work=bool(real_work), resumes=resumes, step_tokens=self._max_num_batched_tokens)
+        real_work = any(name not in prefetches for name in self.waiting)
+        self._shares.open(real_work=real_work, resumes=self._resume_waits(), step_tokens=self._max_num_batched_tokens)
         running = [name for name in self.running if name in prefetches]
         for name in running:
             self.running[name] = self.running.pop(name)
         if running and real_work and len(self.running) >= self._max_num_seqs:
             self._give_up(running[-1], "its place in the batch was needed")
+
+    def _resume_waits(self) -> bool:
+        while self._resumes and (name := next(iter(self._resumes))) not in self.waiting:
+            self._resumes.discard(name)
+        return bool(self._resumes)
 
     def _share(self, request: SimRequest, tokens: int) -> int:
         name = request.request_id
@@ -195,6 +207,7 @@ class ManagedScheduler(Scheduler):
     def _preempt(self, step: Step, request: SimRequest) -> None:
         self.policy.work.preempted(request.request_id, request.computed)
         super()._preempt(step, request)
+        self._note_resume(request)
         if self.requests.is_prefetch(request.request_id):
             self.requests.doomed[request.request_id] = "preempted"
 

@@ -14,8 +14,8 @@ class SimRequest:
 
     ``output`` is what it is going to generate (known beforehand, as a simulator's model is a script) and
     ``finish`` how that ends. ``length`` counts the prompt and what was generated so far, ``computed`` the
-    tokens with KV. A running request always has something to compute: ``computed < length``. ``grant`` is the
-    lease that ``directive`` took at the end.
+    tokens with KV, steps in flight included, and ``expected`` what ``length`` will be once those are done.
+    ``grant`` is the lease that ``directive`` took at the end.
     """
 
     __slots__ = (
@@ -26,6 +26,7 @@ class SimRequest:
         "cached",
         "computed",
         "directive",
+        "expected",
         "finish",
         "first_at",
         "grant",
@@ -58,6 +59,7 @@ class SimRequest:
         self.directive = directive
         self.grant: Grant | None = None
         self.length = self.prompt
+        self.expected = self.prompt
         self.computed = 0
         self.cached: int | None = None
         self.blocks: list[Block] = []
@@ -79,9 +81,14 @@ class SimRequest:
         return self.generated == len(self.output)
 
     @property
+    def to_compute(self) -> int:
+        """Tokens that steps have still to compute; the last one generated is never computed."""
+        return min(self.expected, self.prompt + len(self.output) - 1) - self.computed
+
+    @property
     def in_prefill(self) -> bool:
         """Whether it has started and is in the middle of its prompt, or of what it recomputes."""
-        return self.generated == 0 or self.length - self.computed > 1
+        return self.expected == self.prompt or self.expected - self.computed > 1
 
     def full_blocks(self, block_size: int) -> list[Block]:
         """Its first blocks that are computed and can be hit, in order."""
@@ -111,8 +118,11 @@ class SimRequest:
             self.cached = self.computed
 
     def enter_full(self, pool: BlockPool, tokens: int, block_size: int) -> None:
-        """Make the blocks that are full at ``tokens`` findable, before they are computed, as vLLM does."""
-        full = tokens // block_size
+        """Make the blocks that are full at ``tokens`` findable, before they are computed, as vLLM does.
+
+        Not those with a token that a step in flight has yet to sample: what is not known has no key.
+        """
+        full = min(tokens, self.length) // block_size
         while self._keyed < full:
             pool.enter(self.blocks[self._keyed], self._keys[self._keyed])
             self._keyed += 1

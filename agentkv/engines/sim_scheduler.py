@@ -19,10 +19,15 @@ __all__ = ("Scheduler", "Step")
 
 @define
 class Step:
-    """The work of one engine step: who computes how many tokens, and the sums that decide its duration."""
+    """The work of one engine step: who computes how many tokens, and the sums that decide its duration.
+
+    ``sampled`` are those of ``rows`` that get a token from it.
+    """
 
     rows: list[tuple[SimRequest, int]] = Factory(list)
+    sampled: list[SimRequest] = Factory(list)
     prefill_tokens: int = 0
+    prefill_context: int = 0
     decode_seqs: int = 0
     context_tokens: int = 0
     preempted: int = 0
@@ -32,8 +37,10 @@ class Scheduler:
     """Requests in the engine, and their blocks.
 
     Call ``schedule()``, let the step's time pass, then ``complete(step)``; requests may be added and aborted
-    in between. The sums count since the start: ``prompt_tokens`` and ``cached_tokens`` of the requests that
-    were started, ``computed_tokens`` all prompt tokens that steps computed, repeated and aborted work included.
+    in between. The next step may be scheduled before the last one is completed, as vLLM's asynchronous scheduler
+    does; steps are completed in order. The sums count since the start: ``prompt_tokens`` and ``cached_tokens`` of
+    the requests that were started, ``computed_tokens`` all prompt tokens that steps computed, repeated and aborted
+    work included.
     """
 
     def __init__(self, pool: BlockPool, *, block_size: int, max_num_batched_tokens: int, max_num_seqs: int) -> None:
@@ -78,11 +85,14 @@ class Scheduler:
     def complete(self, step: Step) -> list[SimRequest]:
         """Apply a step that has run: the requests that got one more token, finished ones freed."""
         advanced = []
-        for request, _ in step.rows:
-            if not request.alive or request.computed < request.length:
+        for request in step.sampled:
+            if not request.alive:
                 continue
             request.length += 1
             self.generated_tokens += 1
+            # A block that a sampled token filled becomes findable now, less what the step in flight computes.
+            in_flight = request.expected - request.length
+            request.enter_full(self.pool, request.computed - in_flight, self._block_size)
             if request.finished:
                 self._finish(request)
             advanced.append(request)
@@ -93,7 +103,7 @@ class Scheduler:
         self.pool.check_integrity([*(request.blocks for request in self.running.values()), *self._further_users()])
         for request in self.running.values():
             assert request.computed <= len(request.blocks) * self._block_size
-            assert request.computed <= request.length
+            assert request.computed <= request.expected
         assert not any(request.blocks for request in self.waiting.values()), "a waiting request holds blocks"
 
     def _further_users(self) -> Iterable[Iterable[Block]]:
@@ -106,7 +116,8 @@ class Scheduler:
                 break
             if request.request_id not in self.running:
                 continue
-            tokens = self._share(request, min(request.length - request.computed, budget))
+            missing = min(request.to_compute, budget)
+            tokens = self._share(request, missing) if missing else 0
             if tokens == 0:
                 continue
             if not self._make_room(step, request, tokens):
@@ -144,7 +155,7 @@ class Scheduler:
         while self.waiting and budget > 0 and len(self.running) < self._max_num_seqs:
             request = next(iter(self.waiting.values()))
             hits = request.find_cached(self.pool, self._block_size)
-            tokens = self._share(request, min(request.length - len(hits) * self._block_size, budget))
+            tokens = self._share(request, min(request.expected - len(hits) * self._block_size, budget))
             if tokens == 0 or not self._fits(request, hits):
                 break
             self._start(request, hits)
@@ -191,9 +202,14 @@ class Scheduler:
         step.rows.append((request, tokens))
         if tokens > 1:
             step.prefill_tokens += tokens
+            # Each attends to all before the chunk, and to half of the chunk on average.
+            step.prefill_context += tokens * (request.computed - tokens) + tokens * tokens // 2
         else:
             # One token costs the same whether it was sampled or is what a cached prompt left over.
             step.decode_seqs += 1
             step.context_tokens += request.computed
-        if tokens > 1 or request.length == request.prompt:
+        if tokens > 1 or request.expected == request.prompt:
             self.computed_tokens += tokens
+        if request.computed == request.expected:
+            request.expected += 1
+            step.sampled.append(request)

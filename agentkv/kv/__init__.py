@@ -1,7 +1,7 @@
 """KV policy of an engine: directives, leases, eviction order, admission. Pure: no engine, no clock."""
 
 from agentkv.kv.account import WorkAccount
-from agentkv.kv.admission import Admission, AdmissionMode, AdmissionState, Ticket
+from agentkv.kv.admission import Admission, AdmissionMode
 from agentkv.kv.capacity import KVGroup, KVPool, bytes_per_token, pool_of, spec_bytes_per_token
 from agentkv.kv.directive import Directive, LeaseClass, Rejected, WorkKind
 from agentkv.kv.handle import KVHandle
@@ -17,6 +17,7 @@ from agentkv.kv.record import Record, Recorder, RecordKind
 from agentkv.kv.requests import LiveRequests
 from agentkv.kv.room import plan_cuts
 from agentkv.kv.settings import PolicySettings
+from agentkv.kv.ticket import AdmissionState, Ticket
 from agentkv.kv.work import COLD, Rank, StepShares, WaitingOrder, rank_of
 
 __all__ = (

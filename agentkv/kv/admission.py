@@ -5,39 +5,19 @@ nothing passes any more. When nothing is active the first in line is admitted wh
 declarations can deadlock. A child (branch or sub-agent) of a run that was ever admitted never waits.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_left, insort
+from collections import defaultdict
 from typing import Literal
 
-from attrs import evolve, frozen
+from attrs import evolve
 
-__all__ = ("Admission", "AdmissionMode", "AdmissionState", "Ticket")
+from agentkv.kv.deadlines import Deadlines
+from agentkv.kv.planned import Planned
+from agentkv.kv.ticket import Ticket
+
+__all__ = ("Admission", "AdmissionMode")
 
 AdmissionMode = Literal["auto", "none"]
-AdmissionState = Literal["queued", "admitted", "paused"]
-
-
-@frozen(kw_only=True)
-class Ticket:
-    """One run's place: ``blocks`` is its working set, ``anchor_blocks`` of which are the anchor named ``anchor``.
-
-    An anchor that several active runs share is counted once. A child's ``blocks`` come on top of what its
-    parent declared; 0 says that the parent's declaration covers it. ``arrived``, ``admitted_at`` and ``expires``
-    are engine seconds; ``serial`` is the order of arrival; ``bypassed`` counts the runs that passed this one.
-    """
-
-    token: str
-    serial: int
-    run: str
-    owner: str
-    blocks: int
-    anchor: str = ""
-    anchor_blocks: int = 0
-    parent: str | None = None
-    state: AdmissionState = "queued"
-    arrived: float = 0.0
-    admitted_at: float | None = None
-    expires: float = 0.0
-    bypassed: int = 0
 
 
 class Admission:
@@ -51,8 +31,14 @@ class Admission:
         self._max_queued = max_queued
         self._max_bypass = max_bypass
         self._tickets: dict[str, Ticket] = {}
+        self._children: defaultdict[str, list[str]] = defaultdict(list)
+        # Those that wait, by order of arrival: a paused run keeps the place that it had.
+        self._line: list[tuple[int, str]] = []
+        self._planned = Planned()
+        self._ends = Deadlines()
         self._serial = 0
         self._mean_life = 0.0
+        self._nothing_fits = False
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -63,38 +49,41 @@ class Admission:
     @property
     def planned(self) -> int:
         """Blocks that the active runs, children included, plan to hold; shared anchors once."""
-        return self._plan()[0]
+        return self._planned.blocks
 
     def line(self) -> list[Ticket]:
         """Runs that wait, in the order in which they are looked at: paused ones kept their place by arrival."""
-        # The mapping keeps arrival order: replacing a ticket leaves it in its place.
-        return [ticket for ticket in self._tickets.values() if ticket.state != "admitted"]
+        return [self._tickets[token] for _, token in self._line]
 
     def position(self, token: str) -> int:
         """Place in line, from 1; 0 for a run that does not wait."""
-        order = [ticket.token for ticket in self.line()]
-        return order.index(token) + 1 if token in order else 0
+        ticket = self._tickets.get(token)
+        if ticket is None or ticket.state == "admitted":
+            return 0
+        return bisect_left(self._line, (ticket.serial, token)) + 1
 
     def estimate(self, token: str) -> float | None:
         """Expected seconds until admission, from the mean life of runs that left; None before any has left."""
         place = self.position(token)
-        active = sum(ticket.state == "admitted" and ticket.parent is None for ticket in self._tickets.values())
         if place == 0:
             return 0.0
-        return place * self._mean_life / max(1, active) if self._mean_life else None
+        return place * self._mean_life / max(1, self._planned.roots) if self._mean_life else None
 
     def declare(self, ticket: Ticket) -> Ticket | str:
         """Take a run in; returns its ticket (in line until ``admit``; a child's at once) or why it is refused."""
         if ticket.parent is not None and ticket.parent not in self._tickets:
             return "parent: no such ticket"
-        if sum(each.state == "queued" for each in self._tickets.values()) >= self._max_queued:
+        # Counted only where it can matter: the line holds paused runs, too, which take nobody's place.
+        if len(self._line) >= self._max_queued and sum(t.state == "queued" for t in self.line()) >= self._max_queued:
             return "the line is full"
         self._serial += 1
         placed = evolve(ticket, serial=self._serial, state="queued", admitted_at=None)
         if self.mode == "none" or self._family_started(placed):
             placed = evolve(placed, state="admitted", admitted_at=placed.arrived)
-        self._tickets[placed.token] = placed
-        return placed
+        if placed.parent is not None:
+            self._children[placed.parent].append(placed.token)
+        self._ends.set(placed.token, placed.expires)
+        return self._set(placed)
 
     def admit(self, now: float) -> list[Ticket]:
         """Start every run that may start now, and return their tickets."""
@@ -109,7 +98,9 @@ class Admission:
     def grow(self, token: str, blocks: int) -> Ticket | None:
         """Raise a run's estimate to what it is seen to hold; never lowers it."""
         ticket = self._tickets.get(token)
-        return self._set(evolve(ticket, blocks=max(blocks, ticket.blocks))) if ticket is not None else None
+        if ticket is None or blocks <= ticket.blocks:
+            return ticket
+        return self._set(evolve(ticket, blocks=blocks))
 
     def update(self, token: str, blocks: int) -> Ticket | None:
         """Replace a run's estimate by a better one, larger or smaller; the anchor's blocks are its least."""
@@ -119,15 +110,20 @@ class Admission:
     def renew(self, token: str, expires: float) -> Ticket | None:
         """Move the run's end of life."""
         ticket = self._tickets.get(token)
-        return self._set(evolve(ticket, expires=expires)) if ticket is not None else None
+        if ticket is None:
+            return None
+        self._ends.set(token, expires)
+        # Not by _set: who fits has not changed, and renewals are most of what is asked.
+        self._tickets[token] = evolve(ticket, expires=expires)
+        return self._tickets[token]
 
     def overload(self) -> list[Ticket]:
         """Active runs to pause so that the others fit: the youngest first, the oldest never, no children."""
-        if self.mode == "none":
+        excess = self.planned - self.capacity
+        if self.mode == "none" or excess <= 0:
             return []
         active = [t for t in self._tickets.values() if t.state == "admitted" and t.parent is None]
         chosen: list[Ticket] = []
-        excess = self.planned - self.capacity
         for ticket in sorted(active, key=lambda ticket: -ticket.serial)[:-1]:
             if excess <= 0:
                 break
@@ -144,70 +140,106 @@ class Admission:
 
     def leave(self, token: str, now: float) -> list[Ticket]:
         """End a run and its descendants; returns their tickets."""
-        ticket = self._tickets.pop(token, None)
+        ticket = self._tickets.get(token)
         if ticket is None:
             return []
+        self._remove(ticket)
         if ticket.admitted_at is not None and ticket.parent is None:
             life = now - ticket.admitted_at
             self._mean_life = life if not self._mean_life else 0.8 * self._mean_life + 0.2 * life
         gone = [ticket]
-        for child in [each.token for each in self._tickets.values() if each.parent == token]:
+        for child in self._children.pop(token, ()):
             gone += self.leave(child, now)
         return gone
 
     def expire(self, now: float) -> list[Ticket]:
         """End the runs whose client has not renewed them in time; returns their tickets."""
-        overdue = [ticket.token for ticket in self._tickets.values() if ticket.expires <= now]
+        overdue = sorted(self._ends.due(now), key=lambda token: self._tickets[token].serial)
         return [gone for token in overdue for gone in self.leave(token, now)]
 
     @property
     def next_expiry(self) -> float | None:
         """When the next run ends unless it is renewed; None where there is none."""
-        return min((ticket.expires for ticket in self._tickets.values()), default=None)
+        return self._ends.next
+
+    def check_integrity(self) -> None:
+        """Assert that what is kept up to date equals what the tickets say."""
+        planned = Planned()
+        for ticket in self._tickets.values():
+            if ticket.state == "admitted":
+                planned.add(ticket)
+        assert (planned.blocks, planned.active, planned.roots) == (
+            self._planned.blocks,
+            self._planned.active,
+            self._planned.roots,
+        )
+        assert self.line() == [ticket for ticket in self._tickets.values() if ticket.state != "admitted"]
+        assert self.next_expiry == min((ticket.expires for ticket in self._tickets.values()), default=None)
+        assert not (self._nothing_fits and self._fitting())
 
     def _set(self, ticket: Ticket) -> Ticket:
+        old = self._tickets.get(ticket.token)
+        if old is not None and old.state == "admitted":
+            self._planned.remove(old)
+        elif old is not None:
+            self._out_of_line(old)
+        if ticket.state == "admitted":
+            self._planned.add(ticket)
+        else:
+            insort(self._line, (ticket.serial, ticket.token))
         self._tickets[ticket.token] = ticket
+        self._nothing_fits = False
         return ticket
+
+    def _remove(self, ticket: Ticket) -> None:
+        del self._tickets[ticket.token]
+        self._ends.drop(ticket.token)
+        if ticket.state == "admitted":
+            self._planned.remove(ticket)
+        else:
+            self._out_of_line(ticket)
+        if ticket.parent is not None and ticket.parent in self._children:
+            self._children[ticket.parent].remove(ticket.token)
+        self._nothing_fits = False
+
+    def _out_of_line(self, ticket: Ticket) -> None:
+        del self._line[bisect_left(self._line, (ticket.serial, ticket.token))]
 
     def _family_started(self, ticket: Ticket) -> bool:
         """Whether the parent was ever admitted: a paused one waits, but what it waits for must go on."""
         parent = self._tickets.get(ticket.parent) if ticket.parent is not None else None
         return parent is not None and parent.admitted_at is not None
 
-    def _plan(self) -> tuple[int, dict[str, int], bool]:
-        """Blocks planned, the shared anchors among them, and whether any run is active."""
-        active = [ticket for ticket in self._tickets.values() if ticket.state == "admitted"]
-        anchors = _anchors(active)
-        own = sum(ticket.blocks - ticket.anchor_blocks for ticket in active)
-        return own + sum(anchors.values()), anchors, bool(active)
-
     def _next(self) -> Ticket | None:
+        """The run that may start now; asked again and again by an engine that steps, answered anew after a change."""
+        if self._nothing_fits:
+            return None
+        found = self._fitting()
+        self._nothing_fits = found is None
+        return found
+
+    def _fitting(self) -> Ticket | None:
         """The first in line that fits, unless someone before it has been passed often enough."""
-        planned, anchors, active = self._plan()
-        for place, ticket in enumerate(t for t in self.line() if t.parent is None):
-            shared = min(anchors.get(ticket.anchor, 0), ticket.anchor_blocks) if ticket.anchor else 0
-            if planned + ticket.blocks - shared <= self.capacity or (place == 0 and not active):
+        planned, active = self._planned.blocks, self._planned.active
+        for place, ticket in enumerate(t for t in map(self._waiting, self._line) if t.parent is None):
+            more = ticket.blocks - self._planned.shared(ticket)
+            if planned + more <= self.capacity or (place == 0 and not active):
                 return ticket
             if ticket.bypassed >= self._max_bypass:
                 return None
         return None
 
+    def _waiting(self, place: tuple[int, str]) -> Ticket:
+        return self._tickets[place[1]]
+
     def _pass_over(self, chosen: Ticket) -> None:
-        for ticket in self.line():
-            if ticket.serial < chosen.serial and ticket.parent is None:
-                self._set(evolve(ticket, bypassed=ticket.bypassed + 1))
+        for _, token in self._line[: bisect_left(self._line, (chosen.serial, chosen.token))]:
+            ticket = self._tickets[token]
+            if ticket.parent is None:
+                self._tickets[token] = evolve(ticket, bypassed=ticket.bypassed + 1)
 
     def _start_children(self, token: str, now: float) -> list[Ticket]:
-        children = [each for each in self._tickets.values() if each.parent == token and each.state == "queued"]
-        started = [self._set(evolve(child, state="admitted", admitted_at=now)) for child in children]
-        return started + [each for child in children for each in self._start_children(child.token, now)]
-
-
-def _anchors(tickets: Iterable[Ticket]) -> dict[str, int]:
-    """Blocks of each distinct anchor; one without a name is its run's own."""
-    sizes: dict[str, int] = {}
-    for ticket in tickets:
-        if ticket.anchor_blocks:
-            key = ticket.anchor or ticket.token
-            sizes[key] = max(sizes.get(key, 0), ticket.anchor_blocks)
-    return sizes
+        children = [self._tickets[child] for child in self._children.get(token, ())]
+        waiting = [child for child in children if child.state == "queued"]
+        started = [self._set(evolve(child, state="admitted", admitted_at=now)) for child in waiting]
+        return started + [each for child in waiting for each in self._start_children(child.token, now)]

@@ -1,7 +1,8 @@
 """Taking, renewing, releasing and revoking leases, within the budget and in the one order; each step is recorded."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 from attrs import evolve, frozen
@@ -9,7 +10,7 @@ from attrs import evolve, frozen
 from agentkv.kv.directive import Directive, LeaseClass
 from agentkv.kv.handle import KVHandle
 from agentkv.kv.lease import Lease, LeaseTable
-from agentkv.kv.order import CacheMode, before, in_order
+from agentkv.kv.order import CacheMode, eviction_key
 from agentkv.kv.record import Recorder, RecordKind
 from agentkv.kv.room import Cut, plan_cuts
 
@@ -133,7 +134,7 @@ class LeaseKeeper:
 
     def expire(self, now: float) -> int:
         """End every lease whose time is over; returns how many there were."""
-        overdue = [lease for lease in self.table if lease.expires <= now]
+        overdue = self.table.overdue(now)
         for lease in overdue:
             self._drop(lease, "lease.expire", now)
         return len(overdue)
@@ -171,9 +172,8 @@ class LeaseKeeper:
         """
         if deficit <= 0 or not (only_speculative or self._may_suffice(deficit, protect, now)):
             return 0
-        leases = in_order(lease for lease in self.table if not only_speculative or lease.lease_class == "speculative")
         cuts, gained = plan_cuts(
-            leases,
+            _speculative(self.table.in_order()) if only_speculative else self.table.in_order(),
             deficit,
             count=self.table.count,
             counts_as_room=lambda block: block not in protect and self.table.free_when_unleased(block),
@@ -256,12 +256,10 @@ class LeaseKeeper:
         over = self.table.held + self.table.new_blocks(lease.blocks) - self.table.budget
         if over <= 0:
             return len(lease.blocks)
-        lower = [
-            each
-            for each in self.table
-            if each is not old and before(each, lease) and (not prefetch or each.lease_class == "speculative")
-        ]
-        cuts, _ = plan_cuts(in_order(lower), over, count=self.table.count, counts_as_room=lambda _: True)
+        key = eviction_key(lease)
+        lower = takewhile(lambda each: eviction_key(each) < key, self.table.in_order())
+        others = (each for each in (_speculative(lower) if prefetch else lower) if each is not old)
+        cuts, _ = plan_cuts(others, over, count=self.table.count, counts_as_room=lambda _: True)
         self._apply(cuts, now, "budget", request)
         room = self.table.budget - self.table.held
         for place, block in enumerate(lease.blocks):
@@ -295,3 +293,8 @@ class LeaseKeeper:
     def _note(self, kind: RecordKind, now: float, lease: Lease, **details: Any) -> None:
         details.setdefault("handle", self.handle_of(lease))
         self.records.add(kind, now, run=lease.run, owner=lease.owner, lease_class=lease.lease_class, **details)
+
+
+def _speculative(in_order: Iterable[Lease]) -> Iterator[Lease]:
+    """Those that stand first in the order."""
+    return takewhile(lambda lease: lease.lease_class == "speculative", in_order)

@@ -1,12 +1,15 @@
 """Leases: the engine's promises to keep blocks, and the table that counts them."""
 
+from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from attrs import evolve, frozen
 
+from agentkv.kv.deadlines import Deadlines
 from agentkv.kv.directive import LeaseClass
+from agentkv.kv.order import EvictionKey, eviction_key
 
 __all__ = ("BlockHolder", "Lease", "LeaseTable")
 
@@ -66,6 +69,8 @@ class LeaseTable:
         self._leases: dict[str, Lease] = {}
         self._counts: Counter[int] = Counter()
         self._tickets: defaultdict[str, set[str]] = defaultdict(set)
+        self._ends = Deadlines()
+        self._order: list[tuple[EvictionKey, str]] = []
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -75,6 +80,10 @@ class LeaseTable:
 
     def __iter__(self) -> Iterator[Lease]:
         return iter(tuple(self._leases.values()))
+
+    def in_order(self) -> Iterator[Lease]:
+        """The leases, first to go first; nothing may be changed while it is read."""
+        return (self._leases[token] for _, token in self._order)
 
     @property
     def held(self) -> int:
@@ -87,6 +96,10 @@ class LeaseTable:
     def of_ticket(self, ticket: str) -> list[Lease]:
         """The leases taken under an admission ticket, oldest first."""
         return sorted((self._leases[token] for token in self._tickets.get(ticket, ())), key=lambda each: each.serial)
+
+    def overdue(self, now: float) -> list[Lease]:
+        """The leases whose time is over, oldest first."""
+        return sorted((self._leases[token] for token in self._ends.due(now)), key=lambda each: each.serial)
 
     def ticket_blocks(self, ticket: str) -> int:
         """Unique blocks that the leases under a ticket name."""
@@ -120,18 +133,23 @@ class LeaseTable:
         old = self._leases.get(lease.token)
         shared = _common(old.blocks, lease.blocks) if old is not None else 0
         self._hold(lease.blocks[shared:])
-        self._leases[lease.token] = lease
+        self.amend(lease)
         if lease.ticket:
             self._tickets[lease.ticket].add(lease.token)
         return self._let_go(old.blocks[shared:], dead=False) if old is not None else 0
 
     def amend(self, lease: Lease) -> None:
         """Replace a lease by one with the same token and blocks."""
+        if (old := self._leases.get(lease.token)) is not None:
+            self._out_of_order(old)
+        insort(self._order, (eviction_key(lease), lease.token))
         self._leases[lease.token] = lease
+        self._ends.set(lease.token, lease.expires)
 
     def drop(self, lease: Lease, *, dead: bool) -> int:
         """Remove the lease; returns the number of blocks that became free."""
-        del self._leases[lease.token]
+        self._out_of_order(self._leases.pop(lease.token))
+        self._ends.drop(lease.token)
         if lease.ticket:
             self._tickets[lease.ticket].discard(lease.token)
             if not self._tickets[lease.ticket]:
@@ -160,6 +178,9 @@ class LeaseTable:
                 if found >= deficit:
                     return True
         return False
+
+    def _out_of_order(self, lease: Lease) -> None:
+        del self._order[bisect_left(self._order, (eviction_key(lease), lease.token))]
 
     def _hold(self, blocks: Sequence[int]) -> None:
         fresh = [block for block in blocks if block not in self._counts]

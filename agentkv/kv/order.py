@@ -6,20 +6,25 @@ keeps the blocks that no lease holds in this order; here is the order of the lea
 """
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from agentkv.kv.directive import LeaseClass
-from agentkv.kv.lease import Lease
 
-__all__ = ("RANKS", "CacheMode", "before", "eviction_key", "in_order")
+if TYPE_CHECKING:
+    from agentkv.kv.lease import Lease
+
+__all__ = ("RANKS", "CacheMode", "EvictionKey", "eviction_key", "in_order")
 
 CacheMode = Literal["hybrid", "independent"]
+
+#: Lower goes first; no two leases have an equal one.
+EvictionKey = tuple[int, float, float, int]
 
 #: Rank of each lease class; unleased cached blocks stand between speculative leases (0) and branches (2).
 RANKS: dict[LeaseClass, int] = {"speculative": 0, "branch": 2, "chain": 3, "anchor": 4}
 
 
-def eviction_key(lease: Lease) -> tuple[int, float, float, int]:
+def eviction_key(lease: "Lease") -> EvictionKey:
     """Sort key: lower goes first. Total, because serial numbers are unique.
 
     Within speculative, branch and chain the farthest expected reuse goes first, an unknown one being the
@@ -31,11 +36,6 @@ def eviction_key(lease: Lease) -> tuple[int, float, float, int]:
     return RANKS[lease.lease_class], reuse, lease.used, lease.serial
 
 
-def in_order(leases: Iterable[Lease]) -> list[Lease]:
+def in_order(leases: Iterable["Lease"]) -> list["Lease"]:
     """The leases, first to go first."""
     return sorted(leases, key=eviction_key)
-
-
-def before(one: Lease, other: Lease) -> bool:
-    """Whether ``one`` is given up before ``other``."""
-    return eviction_key(one) < eviction_key(other)

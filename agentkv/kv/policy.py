@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentkv.kv.account import WorkAccount
-from agentkv.kv.admission import Admission, Ticket
+from agentkv.kv.admission import Admission
 from agentkv.kv.directive import Directive
 from agentkv.kv.keeper import HOPELESS_SECONDS, NO_BLOCKS, Grant, LeaseKeeper
 from agentkv.kv.lease import BlockHolder, LeaseTable
 from agentkv.kv.prefetch import PrefetchLimit
 from agentkv.kv.record import Recorder, RecordKind
 from agentkv.kv.settings import PolicySettings
+from agentkv.kv.ticket import Ticket
 
 __all__ = ("KVPolicy",)
 

@@ -151,6 +151,11 @@ class Machine(RuleBasedStateMachine):
         counted = sum(self.policy.stats()["leases_by_class"].values())
         assert counted == len(self.policy.leases.table)
 
+    @invariant()
+    def what_is_kept_in_order_is_in_order(self) -> None:
+        self.policy.admission.check_integrity()
+        assert list(self.policy.leases.table.in_order()) == in_order(self.policy.leases.table)
+
     def teardown(self) -> None:
         for blocks in self.running:
             self.pool.finish(blocks)

@@ -45,13 +45,13 @@ def config_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Pair:
     """Both schedulers, given the same; every difference is an assertion."""
 
-    def __init__(self, config_folder: Path, rng: random.Random) -> None:
+    def __init__(self, config_folder: Path, rng: random.Random, *, ahead: bool = False) -> None:
         self.rng = rng
         blocks = rng.randint(10, 60)
         self.max_model_len = min(blocks * BLOCK, 400)
         seqs = rng.choice([1, 3, 8, 32])
         budget = max(seqs, rng.choice([32, 64, 200, 1024]))
-        self.real = _vllm_scheduler(config_folder, blocks, budget, seqs, self.max_model_len)
+        self.real = _vllm_scheduler(config_folder, blocks, budget, seqs, self.max_model_len, ahead=ahead)
         self.ours = Scheduler(BlockPool(blocks), block_size=BLOCK, max_num_batched_tokens=budget, max_num_seqs=seqs)
         self.hash_blocks = _block_hasher()
         self.outputs: dict[str, list[int]] = {}
@@ -134,6 +134,53 @@ def test_steps_and_free_blocks_are_those_of_vllm(config_folder: Path) -> None:
         evictions += pair.ours.pool.evictions
         hits += pair.ours.cached_tokens
     assert min(preemptions, evictions, hits) > 10, "the runs never came to what is to be compared"
+
+
+class AheadPair(Pair):
+    """vLLM's asynchronous scheduler, and ours with a step planned while the one before it runs."""
+
+    def __init__(self, config_folder: Path, rng: random.Random) -> None:
+        super().__init__(config_folder, rng, ahead=True)
+        self.sampled: dict[int, list[str]] = {}
+
+    def schedule(self) -> tuple[Any, Step]:
+        real, ours = super().schedule()
+        # Who gets a token is settled when the step is planned: by its end, counts have moved on.
+        chunks = {name for name in real.num_scheduled_tokens if self.real.requests[name].is_prefill_chunk}
+        self.sampled[id(real)] = [name for name in real.num_scheduled_tokens if name not in chunks]
+        assert set(self.sampled[id(real)]) == {request.request_id for request in ours.sampled}
+        self.planned = id(real)
+        return real, ours
+
+    def complete(self, real: Any, ours: Step) -> None:
+        self.planned = id(real)
+        super().complete(real, ours)
+
+    def _sample(self, name: str) -> list[int]:
+        request = self.real.requests.get(name)
+        if request is None or name not in self.sampled[self.planned]:
+            return []
+        return [self.outputs[name][request.num_output_tokens]]
+
+
+def test_steps_planned_ahead_are_those_of_vllm(config_folder: Path) -> None:
+    preemptions = aborts = 0
+    for seed in range(60):
+        rng = random.Random(seed)
+        pair = AheadPair(config_folder, rng)
+        pair.add()
+        running = pair.schedule()
+        for _ in range(rng.randint(30, 150)):
+            for _ in range(rng.choice([0, 0, 1, 2, 4])):
+                pair.add()
+            ahead = pair.schedule()
+            if rng.random() < 0.1:
+                pair.abort_one()
+                aborts += 1
+            pair.complete(*running)
+            running = ahead
+        preemptions += pair.ours.preemptions
+    assert min(preemptions, aborts) > 10, "the runs never came to what is to be compared"
 
 
 class ManagedPair(Pair):
@@ -297,7 +344,14 @@ def _vllm_request(
 
 
 def _vllm_scheduler(
-    config_folder: Path, blocks: int, budget: int, seqs: int, max_model_len: int, settings: PolicySettings | None = None
+    config_folder: Path,
+    blocks: int,
+    budget: int,
+    seqs: int,
+    max_model_len: int,
+    settings: PolicySettings | None = None,
+    *,
+    ahead: bool = False,
 ) -> Any:
     import torch
     from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
@@ -325,6 +379,8 @@ def _vllm_scheduler(
     )
     if settings is not None:
         from agentkv.plugin.scheduler import SyncAgentScheduler as VLLMScheduler
+    elif ahead:
+        from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VLLMScheduler
     spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=2, head_size=32, dtype=torch.float32)
     return VLLMScheduler(
         vllm_config=config,
