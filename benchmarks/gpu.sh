@@ -1,19 +1,37 @@
 #!/usr/bin/env bash
-# The seed workload on one GPU: 100 agents, 6,000 tokens of prompt, 8 tool calls; 8B-shaped model, random weights.
-#   benchmarks/gpu.sh OUT_FOLDER POOL MODES [more options of `agentkv bench seed`]
-# SHAPE=tiny CHAINS=6 dry-runs the same path on a machine without a GPU.
+# A workload on one GPU; 8B-shaped model with random weights, whose speed is that of trained ones.
+#   benchmarks/gpu.sh OUT_FOLDER POOL MODES [more options of `agentkv bench`]
+# WORKLOAD=seed (the default): 100 agents, 6,000 tokens of prompt, 8 tool calls.
+# WORKLOAD=replay: 80 recorded conversations of up to 16,000 tokens, from what benchmarks/pack_traces.sh has packed.
+# CHAINS=N changes the number of agents. SHAPE=tiny CHAINS=6 dry-runs the same path on a machine without a GPU.
 set -euo pipefail
 out=$1 pool=$2 modes=$3
 shift 3
-shape=${SHAPE:-8b} chains=${CHAINS:-100}
+workload=${WORKLOAD:-seed} shape=${SHAPE:-8b}
+here=$(cd "$(dirname "$0")" && pwd)
+bundle=${BUNDLE:-$here/../.bundle}
 model=${TMPDIR:-/tmp}/agentkv-bench-$shape
-python3 "$(dirname "$0")/gpu_model.py" "$model" "$shape"
+python3 "$here/gpu_model.py" "$model" "$shape"
 options=(--engine-option load_format='"dummy"' --engine-option skip_tokenizer_init=true)
 if [ "$shape" = 8b ]; then
     options+=(--block-size 16 --engine-option gpu_memory_utilization=0.92 --engine-option max_num_seqs=128)
     options+=(--engine-option max_num_batched_tokens=8192 --engine-option cudagraph_capture_sizes='[1,2,4,8,16,24,32,40,48,64,96,128]')
 fi
-python3 -m agentkv bench seed --engine "vllm:$model" "${options[@]}" --chains "$chains" \
-    --prompt-tokens 6000 --shared-tokens 2000 --history-turns 40 --tool-calls 8 --result-tokens 300:300 \
-    --output-tokens 64 --tool-seconds lognormal:1.2:0.8 --start-spread 12 --pool "$pool" --modes "$modes" \
-    --json "$out/seed-$(echo "$pool-$modes" | tr ',+' '__').json" "$@"
+case $workload in
+seed)
+    options+=(--chains "${CHAINS:-100}" --prompt-tokens 6000 --shared-tokens 2000 --history-turns 40 --tool-calls 8)
+    options+=(--result-tokens 300:300 --output-tokens 64 --tool-seconds lognormal:1.2:0.8)
+    ;;
+replay)
+    # Their own delays where they were recorded; others' think times, at a pace that fits a short lease, elsewhere.
+    options+=(--trace "$bundle"/traces/{taubench,sweagent,miniswe,bfcl}.jsonl.gz --think-times "$bundle/think_times")
+    options+=(--delay-scale 0.15 --delay-cap 10 --max-tokens 16000 --chains "${CHAINS:-80}")
+    options+=(--tokenizer "$bundle/tokenizer")
+    ;;
+*)
+    echo "WORKLOAD=$workload is none of: seed, replay" >&2
+    exit 2
+    ;;
+esac
+python3 -m agentkv bench "$workload" --engine "vllm:$model" "${options[@]}" --start-spread 12 --pool "$pool" \
+    --modes "$modes" --json "$out/$workload-$(echo "$pool-$modes" | tr ',+' '__').json" "$@"

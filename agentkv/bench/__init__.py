@@ -4,6 +4,7 @@ from agentkv.bench.chat import find_chat
 from agentkv.bench.delay import Delay
 from agentkv.bench.hashes import Hashes, choose_sessions
 from agentkv.bench.modes import DEFAULT_POOL_RATIO, MODES, ModeConfig, find_modes
+from agentkv.bench.pace import Pace
 from agentkv.bench.page import page, require_plotting
 from agentkv.bench.replay import Replay, choose_stories
 from agentkv.bench.runner import Benchmark, run_benchmark
@@ -20,6 +21,7 @@ __all__ = (
     "Delay",
     "Hashes",
     "ModeConfig",
+    "Pace",
     "Replay",
     "SeedShape",
     "Teller",

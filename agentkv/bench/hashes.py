@@ -11,6 +11,7 @@ from attrs import evolve, field, frozen
 
 from agentkv.bench.block_text import BlockText
 from agentkv.bench.common_prefix import common_prefix
+from agentkv.bench.pace import Pace
 from agentkv.bench.workload import AgentPlan, Arrival, Output, Wait
 from agentkv.chain import Segment
 from agentkv.errors import SetupError
@@ -23,7 +24,7 @@ NAME = "session"
 
 @frozen(kw_only=True)
 class HashPlan(AgentPlan):
-    """One session. ``cap`` bounds its waits; ids are made up when they are asked for."""
+    """One session. Its waits are the recorded ones by ``pace``; ids are made up when they are asked for."""
 
     number: int
     starts_at: float
@@ -31,7 +32,7 @@ class HashPlan(AgentPlan):
     group: str
     anchor_tokens: int
     text: BlockText
-    cap: float | None
+    pace: Pace
 
     @property
     def requests(self) -> tuple[HashRequest, ...]:
@@ -47,7 +48,7 @@ class HashPlan(AgentPlan):
     def waits(self) -> tuple[Wait, ...]:
         """The recorded think times."""
         return tuple(
-            Wait(seconds=_capped(r.think or 0.0, self.cap), name=NAME, source="tool" if r.after_tool else "user")
+            Wait(seconds=self.pace.seconds(r.think or 0.0), name=NAME, source="tool" if r.after_tool else "user")
             for r in self.requests[1:]
         )
 
@@ -85,7 +86,7 @@ class Hashes:
 
     sessions: tuple[HashSession, ...] = field()
     cut: int
-    cap: float | None
+    pace: Pace
     start_spread: float | None
     seed: int
     source: dict[str, Any]
@@ -110,7 +111,7 @@ class Hashes:
     @property
     def delays(self) -> str:
         """Where the waits come from."""
-        return "recorded think times" + ("" if self.cap is None else f", none above {self.cap:g} s")
+        return f"recorded think times{self.pace.factor}{self.pace.bound}"
 
     @cached_property
     def plans(self) -> tuple[HashPlan, ...]:
@@ -125,7 +126,7 @@ class Hashes:
                 group=_group(session),
                 anchor_tokens=groups[_group(session)],
                 text=BlockText(self.seed, session),
-                cap=self.cap,
+                pace=self.pace,
             )
             for number, session in enumerate(self.sessions)
         )
@@ -173,7 +174,8 @@ class Hashes:
             "seed": self.seed,
             "tokens": {"least": lengths[0], "median": lengths[len(lengths) // 2], "most": lengths[-1]},
             "generations": sum(len(session.requests) for session in self.sessions),
-            "delay_cap": self.cap,
+            "delay_scale": self.pace.scale,
+            "delay_cap": self.pace.cap,
         }
 
     @cached_property
@@ -182,10 +184,10 @@ class Hashes:
         begun = [session for session in self.sessions if session.spawn is None]
         first = min(session.requests[0].at for session in begun)
         if self.start_spread is None:
-            found = {session.id: session.requests[0].at - first for session in begun}
+            found = {each.id: self.pace.scale * (each.requests[0].at - first) for each in begun}
         else:
             found = {session.id: at * self.start_spread / len(begun) for at, session in enumerate(begun)}
-        spawned = {each.id: _capped(each.spawn.after, self.cap) for each in self.sessions if each.spawn is not None}
+        spawned = {each.id: self.pace.seconds(each.spawn.after) for each in self.sessions if each.spawn is not None}
         return {**found, **spawned}
 
     def _groups(self) -> dict[str, int]:
@@ -257,7 +259,3 @@ def _anchor(sessions: Sequence[HashSession]) -> int:
         return min(sessions[0].anchor, first.prompt)
     common = min(common_prefix(first.hashes, session.requests[0].hashes) for session in sessions[1:])
     return min(common * sessions[0].block_size, *(session.requests[0].prompt for session in sessions))
-
-
-def _capped(seconds: float, cap: float | None) -> float:
-    return seconds if cap is None else min(seconds, cap)

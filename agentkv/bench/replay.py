@@ -131,9 +131,9 @@ class Replay:
     @property
     def delays(self) -> str:
         """How many waits are recorded, transplanted from other agents, made up."""
-        origins = self.origins
-        cap = "" if self.times.cap is None else f", none above {self.times.cap:g} s"
-        return ", ".join(f"{count} {origin}" for origin, count in origins.items() if count) + cap
+        factor = {"transplanted": self.times.pace.factor}
+        counts = (f"{count} {origin}{factor.get(origin, '')}" for origin, count in self.origins.items() if count)
+        return ", ".join(counts) + self.times.pace.bound
 
     @cached_property
     def origins(self) -> dict[str, int]:
@@ -167,7 +167,8 @@ class Replay:
             "generations": sum(len(story.outputs) for story in self.stories),
             "anchors": len({story.group for story in self.stories}),
             "delay_origins": self.origins,
-            "delay_cap": self.times.cap,
+            "delay_scale": self.times.pace.scale,
+            "delay_cap": self.times.pace.cap,
         }
 
     def _plan(self, number: int, story: Story) -> tuple[ReplayPlan, list[Origin]]:

@@ -8,6 +8,7 @@ from typing import Literal
 from attrs import field, frozen
 
 from agentkv.bench.delay import Delay
+from agentkv.bench.pace import Pace
 from agentkv.errors import SetupError
 from agentkv.trace import read_hashes
 
@@ -42,24 +43,19 @@ def read_think_times(files: Iterable[Path]) -> ThinkTimes:
 class WaitingTimes:
     """Where a wait's seconds come from.
 
-    What was recorded comes first; then ``think`` times, transplanted from other agents' sessions; then the made-up
-    ``tool`` and ``user``. None is longer than ``cap`` seconds.
+    What was recorded comes first; then ``think`` times, transplanted from other agents' sessions, at ``pace``; then the
+    made-up ``tool`` and ``user``. None is longer than the pace's cap.
     """
 
     tool: Delay
     user: Delay
     think: ThinkTimes | None = None
-    cap: float | None = field(default=None)
-
-    @cap.validator
-    def _check(self, _: object, value: float | None) -> None:
-        if value is not None and not value >= 0:
-            raise SetupError(f"--delay-cap {value:g} must be at least 0 seconds")
+    pace: Pace = field(factory=Pace)
 
     def of_tool(self, recorded: float | None, rng: Random) -> tuple[float, Origin]:
         """Seconds that one call takes, and where they come from."""
         if recorded is not None:
-            return self._capped(recorded), "recorded"
+            return self.pace.bounded(recorded), "recorded"
         return self._drawn(self.think.tool if self.think else (), self.tool, rng)
 
     def of_user(self, rng: Random) -> tuple[float, Origin]:
@@ -68,8 +64,5 @@ class WaitingTimes:
 
     def _drawn(self, seen: Sequence[float], made_up: Delay, rng: Random) -> tuple[float, Origin]:
         if seen:
-            return self._capped(rng.choice(seen)), "transplanted"
-        return self._capped(made_up.draw(rng)), "drawn"
-
-    def _capped(self, seconds: float) -> float:
-        return seconds if self.cap is None else min(seconds, self.cap)
+            return self.pace.seconds(rng.choice(seen)), "transplanted"
+        return self.pace.bounded(made_up.draw(rng)), "drawn"

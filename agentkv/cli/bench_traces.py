@@ -9,6 +9,7 @@ from typing import Any
 from agentkv.bench import (
     Delay,
     Hashes,
+    Pace,
     Replay,
     Teller,
     WaitingTimes,
@@ -44,15 +45,16 @@ def add_traces(
         parser.set_defaults(command=command, workload=make)
 
 
-def _trace_option(parser: argparse.ArgumentParser, what: str) -> None:
+def _trace_options(parser: argparse.ArgumentParser, what: str, scaled: str) -> None:
     parser.add_argument("--trace", metavar="PATH", type=Path, nargs="+", required=True, help=f"{what}, or folders")
     parser.add_argument("--max-tokens", metavar="N", type=int, help="of an agent's chain at its longest")
     parser.add_argument("--delay-cap", metavar="SECONDS", type=float, help="no wait is longer")
+    parser.add_argument("--delay-scale", metavar="F", type=float, default=1.0, help=scaled)
     parser.add_argument("--seed", metavar="N", type=int, default=0)
 
 
 def _replay_options(parser: argparse.ArgumentParser) -> None:
-    _trace_option(parser, "files with a conversation a line")
+    _trace_options(parser, "files with a conversation a line", "that transplanted waits are multiplied by")
     parser.add_argument("--chains", metavar="N", type=int, help="agents; left out: each conversation once")
     parser.add_argument("--min-tokens", metavar="N", type=int, default=0, help="as --max-tokens")
     parser.add_argument("--tokenizer", metavar="PATH", type=Path, help="folder; left out: the engine's own")
@@ -69,7 +71,7 @@ def _replay_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _hashes_options(parser: argparse.ArgumentParser) -> None:
-    _trace_option(parser, "kv-cache-tester's or Mooncake's files")
+    _trace_options(parser, "kv-cache-tester's or Mooncake's files", "that recorded times are multiplied by")
     parser.add_argument("--limit", metavar="N", type=int, help="sessions, or requests without one")
     parser.add_argument("--start-spread", metavar="SECONDS", type=float, help="left out: as recorded")
 
@@ -82,7 +84,7 @@ def _replay(options: argparse.Namespace) -> Replay:
         tool=Delay.parse(options.tool_seconds),
         user=Delay.parse(options.user_seconds),
         think=None if options.think_times is None else read_think_times(_files(options.think_times, HASHES, BY_HASH)),
-        cap=options.delay_cap,
+        pace=Pace(scale=options.delay_scale, cap=options.delay_cap),
     )
     _progress(f"rendering conversations of {len(files)} files")
     stories = choose_stories(
@@ -103,7 +105,7 @@ def _hashes(options: argparse.Namespace) -> Hashes:
     return Hashes(
         sessions=sessions,
         cut=cut,
-        cap=options.delay_cap,
+        pace=Pace(scale=options.delay_scale, cap=options.delay_cap),
         start_spread=options.start_spread,
         seed=options.seed,
         source={"trace": [file.name for file in files]},
