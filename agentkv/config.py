@@ -1,9 +1,10 @@
 """What users and operators can set: the limits of a run, a client's KV policy, an engine's KV policy."""
 
-from typing import Literal
+from typing import Literal, get_args
 
-from attrs import field, frozen, validators
+from attrs import field, frozen
 
+from agentkv.bounds import number, one_of, truth, whole
 from agentkv.errors import NotSupported
 
 __all__ = ("MANAGED", "EngineKV", "KVConfig", "Limits", "TransferMode")
@@ -16,13 +17,14 @@ class Limits:
     """Bounds of one run; passing one ends the run with ``LimitExceeded``.
 
     ``steps`` counts generations, ``tool_calls`` counts calls, ``tokens`` counts generated tokens,
-    ``seconds`` is the run's wall-clock time on the runtime's clock.
+    ``seconds`` is the run's wall-clock time on the runtime's clock. Raises ``SetupError`` naming the field that is
+    out of its bounds or of another type.
     """
 
-    steps: int = field(default=50, validator=validators.ge(1))
-    tool_calls: int = field(default=200, validator=validators.ge(0))
-    tokens: int = field(default=100_000, validator=validators.ge(1))
-    seconds: float = field(default=3600.0, validator=validators.gt(0))
+    steps: int = field(default=50, validator=whole(least=1))
+    tool_calls: int = field(default=200, validator=whole(least=0))
+    tokens: int = field(default=100_000, validator=whole(least=1))
+    seconds: float = field(default=3600.0, validator=number(above=0))
 
 
 @frozen(kw_only=True)
@@ -40,13 +42,11 @@ class KVConfig:
     prefetch (aborts it, then follows right behind), 2 waits until its step is done.
     """
 
-    kv_transfer_mode: TransferMode = field(
-        default="auto", validator=validators.in_(("auto", "off", "prefix", "bidirectional"))
-    )
-    prefetch_step: int = field(default=256, validator=validators.ge(1))
-    anchor_ttl: float = field(default=60.0, validator=[validators.gt(0), validators.le(3600)])
-    branch_prefetch_limit: int = field(default=8, validator=validators.ge(0))
-    transfer_sync_level: Literal[0, 1, 2] = field(default=1, validator=validators.in_((0, 1, 2)))
+    kv_transfer_mode: TransferMode = field(default="auto", validator=one_of(*get_args(TransferMode)))
+    prefetch_step: int = field(default=256, validator=whole(least=1))
+    anchor_ttl: float = field(default=60.0, validator=number(above=0, most=3600))
+    branch_prefetch_limit: int = field(default=8, validator=whole(least=0))
+    transfer_sync_level: Literal[0, 1, 2] = field(default=1, validator=one_of(0, 1, 2))
     allow_shifted_splice: bool = field(default=False)
 
     def __attrs_post_init__(self) -> None:
@@ -63,13 +63,13 @@ class EngineKV:
     ``strict``: raise at start where the engine cannot be managed, instead of running without leases.
     """
 
-    kv_pool_ratio: float = field(default=0.85, validator=[validators.gt(0), validators.le(1)])
+    kv_pool_ratio: float = field(default=0.85, validator=number(above=0, most=1))
     prefix_cache_mode: Literal["hybrid", "independent"] = field(
-        default="hybrid", validator=validators.in_(("hybrid", "independent"))
+        default="hybrid", validator=one_of("hybrid", "independent")
     )
-    admission: Literal["auto", "none"] = field(default="auto", validator=validators.in_(("auto", "none")))
+    admission: Literal["auto", "none"] = field(default="auto", validator=one_of("auto", "none"))
     cpu_tier_bytes: int = field(default=0)
-    strict: bool = field(default=False)
+    strict: bool = field(default=False, validator=truth())
 
     def __attrs_post_init__(self) -> None:
         _refuse_unbuilt(self, cpu_tier_bytes=0)

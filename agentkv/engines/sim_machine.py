@@ -133,9 +133,23 @@ def find_machine(preset: str, options: MachineOptions) -> Machine:
 
 def _check(given: dict[str, Any]) -> None:
     for name, value in given.items():
-        if isinstance(value, int) and not isinstance(value, bool) and value < 1:
-            raise EngineStartError(f"{name}={value} must be at least 1")
-        if name == "delivery_s" and not value >= 0:
-            raise EngineStartError(f"delivery_s={value} must be at least 0")
-        if isinstance(value, StepCost) and value.base_s <= 0:
-            raise EngineStartError(f"cost.base_s={value.base_s} must be above 0: a step that takes no time never ends")
+        if name not in MachineOptions.__annotations__:
+            known = ", ".join(MachineOptions.__annotations__)
+            raise EngineStartError(f"the simulator has no option {name!r}; it has {known}")
+        if problem := _problem(name, value):
+            raise EngineStartError(f"{name}={value!r} {problem}")
+
+
+def _problem(name: str, value: object) -> str:
+    """Why an option cannot have this value; empty if it can."""
+    if name == "cost":
+        if not isinstance(value, StepCost):
+            return "must be a StepCost"
+        return "" if value.base_s > 0 else "must have base_s above 0: a step that takes no time never ends"
+    if name == "async_scheduling":
+        return "" if isinstance(value, bool) else "must be True or False"
+    if isinstance(value, bool):
+        return "must be a number"
+    if name == "delivery_s":
+        return "" if isinstance(value, int | float) and value >= 0 else "must be at least 0"
+    return "" if isinstance(value, int) and value >= 1 else "must be a whole number of at least 1"

@@ -1,9 +1,9 @@
 """An agent: a model's instructions and tools, and the type of its answers."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
-from typing import Any, Generic, cast
+from typing import Any, Generic, TypeGuard, cast
 
 from attrs import field, frozen
 from typing_extensions import TypeForm, TypeVar
@@ -55,11 +55,12 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
         retries: int = 2,
     ) -> None:
         """Raise ``SetupError`` naming the agent and the field where the declaration is wrong."""
+        _check_texts(name, instructions)
         _check_numbers(name, temperature=temperature, top_p=top_p, max_tokens=max_tokens, retries=retries)
         self.__attrs_init__(
             name,
             instructions,
-            _canonical_tools(name, tools),
+            _canonical_tools(name, tools, deps),
             deps,
             output,
             temperature,
@@ -87,24 +88,65 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
         return ""
 
 
-def _check_numbers(agent: str, *, temperature: float, top_p: float, max_tokens: int, retries: int) -> None:
+def _check_texts(agent: object, instructions: object) -> None:
+    if not isinstance(agent, str):
+        raise SetupError(f"agent {agent!r}: a name must be text, not {type(agent).__name__}")
     if not agent or agent != agent.strip():
         raise SetupError(f"agent {agent!r}: a name must not be empty or have space around it")
+    if not isinstance(instructions, str):
+        raise SetupError(f"agent {agent!r}: instructions must be text, not {type(instructions).__name__}")
+
+
+def _check_numbers(agent: str, *, temperature: object, top_p: object, max_tokens: object, retries: object) -> None:
     problems = {
-        f"temperature={temperature!r} must be 0 or more": not temperature >= 0,
-        f"top_p={top_p!r} must be above 0 and at most 1": not 0 < top_p <= 1,
-        f"max_tokens={max_tokens!r} must be at least 1": max_tokens < 1,
-        f"retries={retries!r} must be 0 or more": retries < 0,
+        f"temperature={temperature!r} must be 0 or more": not (_is_number(temperature) and temperature >= 0),
+        f"top_p={top_p!r} must be above 0 and at most 1": not (_is_number(top_p) and 0 < top_p <= 1),
+        f"max_tokens={max_tokens!r} must be a whole number of at least 1": not _is_whole(max_tokens, 1),
+        f"retries={retries!r} must be a whole number, 0 or more": not _is_whole(retries, 0),
     }
     if problem := next((text for text, wrong in problems.items() if wrong), None):
         raise SetupError(f"agent {agent!r}: {problem}")
 
 
-def _canonical_tools(agent: str, tools: Sequence[Any]) -> tuple[Any, ...]:
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _canonical_tools(agent: str, tools: Any, deps: Any) -> tuple[Any, ...]:
+    if isinstance(tools, Tool) or not isinstance(tools, Iterable):
+        raise SetupError(f"agent {agent!r}: tools={tools!r} must be a list of tools, as [{_shown(tools)}]")
+    tools = tuple(tools)
     for tool in tools:
         if not isinstance(tool, Tool):
             raise SetupError(f"agent {agent!r}: {tool!r} is not a tool; decorate the function with @tool")
+        if not _carries(deps, tool.deps):
+            raise SetupError(
+                f"agent {agent!r}: tool {tool.name!r} takes Context[{_name(tool.deps)}], but the agent's deps are "
+                f"{_name(deps)}; declare the agent with deps={_name(tool.deps)}"
+            )
     counts = Counter(tool.name for tool in tools)
     if twice := sorted(name for name, count in counts.items() if count > 1):
         raise SetupError(f"agent {agent!r} has two tools named {twice[0]!r}; rename one: @tool(name=...)")
     return tuple(sorted(tools, key=lambda tool: tool.name))
+
+
+def _carries(deps: Any, wanted: Any) -> bool:
+    """Whether an agent's deps are what a tool's context must carry, as far as that can be told without a value."""
+    if wanted is Any or isinstance(wanted, TypeVar):
+        return True
+    try:
+        return issubclass(deps, wanted)
+    except TypeError:  # a typing construct, of which only nothing at all is surely not an instance
+        return deps is not NoneType
+
+
+def _name(kind: Any) -> str:
+    return "None" if kind is NoneType else getattr(kind, "__name__", str(kind))
+
+
+def _shown(tool: object) -> str:
+    return getattr(tool, "name", None) or repr(tool)

@@ -55,6 +55,8 @@ class Graph(Generic[DepsT, OutputT]):
         deps: type[DepsT] = NoneType,  # type: ignore[assignment]
         output: TypeForm[OutputT] = str,  # type: ignore[assignment]
     ) -> None:
+        if not _is_name(name):
+            raise GraphError(f"graph {name!r}: a name must be text that is not empty")
         self.name = name
         self.deps: type[Any] = deps
         self.output: Any = output
@@ -199,7 +201,7 @@ class Graph(Generic[DepsT, OutputT]):
         return mermaid(self)
 
     def _add(self, node: NodeT) -> NodeT:
-        if not node.name.strip() or node.name in (START, END):
+        if not _is_name(node.name) or node.name in (START, END):
             raise GraphError(f"graph {self.name!r}: a node cannot be called {node.name!r}; give it another name")
         if node.name in self._nodes:
             raise GraphError(f"graph {self.name!r} has two nodes called {node.name!r}; rename one")
@@ -217,3 +219,7 @@ class Graph(Generic[DepsT, OutputT]):
         if not isinstance(node, Node) or self._nodes.get(node.name) is not node:
             raise GraphError(f"graph {self.name!r}: {getattr(node, 'name', node)!r} is not a node of this graph")
         return node.name
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and bool(name.strip())

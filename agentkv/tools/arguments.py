@@ -25,9 +25,13 @@ _SHOWN_CHARACTERS = 200
 
 @frozen(kw_only=True)
 class Arguments:
-    """What a function takes beside its ``Context``, and how a model's JSON becomes a call of it."""
+    """What a function takes beside its ``Context``, and how a model's JSON becomes a call of it.
+
+    ``deps`` is what the context must carry; ``Any`` where there is none, or it is not said.
+    """
 
     takes_context: bool
+    deps: Any
     parameters: tuple[inspect.Parameter, ...]
     model: type[BaseModel]
 
@@ -86,7 +90,8 @@ def read_arguments(
         f"a{index}": (hints[parameter.name], _field(tool, parameter, hints[parameter.name], descriptions))
         for index, parameter in enumerate(rest)
     }
-    return Arguments(takes_context=takes_context, parameters=rest, model=_build(tool, rest, fields))
+    deps = _context_deps(hints[parameters[0].name]) if takes_context else Any
+    return Arguments(takes_context=takes_context, deps=deps, parameters=rest, model=_build(tool, rest, fields))
 
 
 def _annotation(tool: str, parameter: inspect.Parameter, known: Mapping[str, Any]) -> Any:
@@ -110,6 +115,13 @@ def _is_context(hint: Any) -> bool:
         hint = get_args(hint)[0]
     origin = get_origin(hint) or hint
     return isinstance(origin, type) and issubclass(origin, Context)
+
+
+def _context_deps(hint: Any) -> Any:
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    (deps,) = get_args(hint) or (Any,)
+    return deps
 
 
 def _holds_context(hint: Any) -> bool:

@@ -57,6 +57,11 @@ class Tool(Generic[DepsT_contra, P, R]):
     arguments: Arguments = field(repr=False)
     function: Callable[P, R] = field(repr=False)
 
+    @property
+    def deps(self) -> Any:
+        """What the tool's ``Context`` must carry; ``Any`` where it takes none, or does not say."""
+        return self.arguments.deps
+
     def __attrs_post_init__(self) -> None:
         copied = ("__doc__", "__module__", "__name__", "__qualname__")
         vars(self).update({name: getattr(self.function, name) for name in copied})

@@ -11,6 +11,7 @@ __all__ = ("check",)
 # Lowest first. Parts of one row do not import each other.
 ORDER = (
     ("errors",),
+    ("bounds",),
     ("config",),
     ("tools", "kv", "stream"),
     ("chain",),
@@ -28,7 +29,7 @@ ORDER = (
 RANK = {part: rank for rank, row in enumerate(ORDER) for part in row}
 FACADE = ""
 FACADE_USERS = frozenset({"bench", "cli", "__main__"})
-CORE = frozenset({"errors", "config", "tools", "kv", "chain", "graph", "follow", "engines.base", "runtime"})
+CORE = frozenset({"errors", "bounds", "config", "tools", "kv", "chain", "graph", "follow", "engines.base", "runtime"})
 HEAVY = frozenset({"torch", "vllm", "transformers"})
 PLUGIN_OWN = frozenset({"errors", "kv", "plugin"})
 PLUGIN_FOREIGN = frozenset({"agentkv", "attrs", "torch", "vllm"})

@@ -1,7 +1,7 @@
 """Agents: canonical tools, outputs of every kind, and set-up errors that name what is wrong."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import attrs
 import pytest
@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from agentkv.errors import ModelOutputError, SetupError
 from agentkv.graph import Agent
-from agentkv.tools import tool
+from agentkv.tools import Context, tool
 
 
 @tool
@@ -165,3 +165,116 @@ def test_a_wrong_declaration_names_agent_and_field(options: dict[str, object], m
 def test_an_agent_needs_a_name(name: str) -> None:
     with pytest.raises(SetupError, match="a name must not be empty"):
         Agent(name, instructions="")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": 3}, "agent 3: a name must be text, not int"),
+        ({"instructions": None}, "agent 'a': instructions must be text, not NoneType"),
+        ({"tools": alpha}, r"agent 'a': tools=.* must be a list of tools, as \[alpha\]"),
+        ({"tools": 3}, "tools=3 must be a list of tools"),
+        ({"tools": "alpha"}, "'a' is not a tool; decorate"),
+        ({"temperature": "hot"}, "temperature='hot' must be 0 or more"),
+        ({"temperature": float("nan")}, "temperature=nan must be 0 or more"),
+        ({"top_p": True}, "top_p=True must be above 0"),
+        ({"max_tokens": 1.5}, "max_tokens=1.5 must be a whole number"),
+        ({"retries": "2"}, "retries='2' must be a whole number"),
+    ],
+)
+def test_a_wrong_type_is_named(fields: dict[str, Any], message: str) -> None:
+    given = {"name": "a", "instructions": "", **fields}
+    with pytest.raises(SetupError, match=message):
+        Agent(given.pop("name"), **given)
+
+
+class Deps:
+    """What a run hands to tools."""
+
+
+class Special(Deps):
+    """More of it."""
+
+
+class Named(Protocol):
+    """Anything with a name."""
+
+    name: str
+
+
+@tool
+async def with_deps(ctx: Context[Deps]) -> str:
+    """D."""
+    return ""
+
+
+@tool
+async def with_perhaps(ctx: Context[Deps | None]) -> str:
+    """P."""
+    return ""
+
+
+@tool
+async def with_anything(ctx: Context[Any]) -> str:
+    """A."""
+    return ""
+
+
+@tool
+async def with_object(ctx: Context[object]) -> str:
+    """O."""
+    return ""
+
+
+@tool
+async def with_unsaid(ctx: Context) -> str:  # type: ignore[type-arg]
+    """U."""
+    return ""
+
+
+@tool
+async def with_protocol(ctx: Context[Named]) -> str:
+    """N."""
+    return ""
+
+
+def declare(one: Any, deps: Any = None) -> Agent[Any, str]:
+    return Agent("a", instructions="", tools=[one], **({} if deps is None else {"deps": deps}))
+
+
+def test_a_tool_says_what_its_context_must_carry() -> None:
+    assert with_deps.deps is Deps
+    assert with_unsaid.deps is Any
+    assert alpha.deps is Any
+
+
+@pytest.mark.parametrize(
+    ("one", "deps"),
+    [
+        (with_deps, Deps),
+        (with_deps, Special),
+        (with_perhaps, None),
+        (with_perhaps, Deps),
+        (with_anything, None),
+        (with_object, None),
+        (with_unsaid, None),
+        (with_protocol, Deps),
+        (alpha, None),
+    ],
+)
+def test_a_tool_fits_an_agent_with_its_deps(one: Any, deps: Any) -> None:
+    assert declare(one, deps).tools == (one,)
+
+
+@pytest.mark.parametrize(
+    ("one", "deps", "message"),
+    [
+        (with_deps, None, "'with_deps' takes Context.Deps., but the agent's deps are None; declare .* deps=Deps"),
+        (with_deps, str, "but the agent's deps are str"),
+        (with_perhaps, str, "takes Context"),
+        (with_protocol, None, "'with_protocol' takes Context.Named."),
+    ],
+)
+def test_a_tool_whose_deps_the_agent_lacks_is_refused(one: Any, deps: Any, message: str) -> None:
+    with pytest.raises(SetupError, match=message):
+        declare(one, deps)

@@ -174,3 +174,11 @@ def test_what_is_not_built_says_so() -> None:
 def test_a_join_needs_a_source() -> None:
     with pytest.raises(GraphError, match="join 'best' has no source"):
         Graph("g").join("best", None, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", [3, None, "", " "])
+def test_names_are_text(name: Any) -> None:
+    with pytest.raises(GraphError, match="a name must be text"):
+        Graph(name)
+    with pytest.raises(GraphError, match="cannot be called"):
+        Graph("g").plan(name, AGENT)
