@@ -14,6 +14,7 @@ __all__ = (
     "EngineStartError",
     "EngineUnavailable",
     "GraphError",
+    "JoinError",
     "LimitExceeded",
     "ModelOutputError",
     "NodeError",
@@ -94,6 +95,10 @@ class ModelOutputError(RunError):
 
 class NodeError(RunError):
     """Raised when a function given to a node (``observe``'s ``render``) raises or returns nothing usable."""
+
+
+class JoinError(RunError):
+    """Raised when a join has fewer outputs than it needs, or a fork lists no branches; names the node."""
 
 
 class SpecialTokenError(RunError):

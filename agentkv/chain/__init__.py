@@ -1,7 +1,7 @@
 """From conversations to token ids: tokenizer, chat template, call dialects, and the append-only chain."""
 
 from agentkv.chain.chain import Chain, Segment, SegmentKind
-from agentkv.chain.constraint import LabelShape, Turn, TurnShape, check_label
+from agentkv.chain.constraint import LABEL_LINE, LabelShape, Turn, TurnShape, check_label
 from agentkv.chain.format import ChatFormat
 from agentkv.chain.messages import Message, ToolDefinition, from_openai, to_openai
 from agentkv.chain.probe import ProbeReport, Verdict
@@ -9,6 +9,7 @@ from agentkv.chain.tokenizer import Piece, Tokenizer
 from agentkv.chain.truncate import lasting, truncate
 
 __all__ = (
+    "LABEL_LINE",
     "Chain",
     "ChatFormat",
     "LabelShape",

@@ -155,6 +155,21 @@ class ChatFormat:
         layout, start = self._grown(system, tools, before, [*ready, missing], closed, True)
         return self._upto(layout, word, start)
 
+    def begun(
+        self,
+        system: str,
+        tools: Sequence[ToolDefinition],
+        before: Sequence[Message],
+        new: Sequence[Message],
+        closed: bool = True,
+    ) -> list[int]:
+        """The prefix of ``delta`` that is certain while the last of ``new``, a user's, is there only as it begins."""
+        last = new[-1].content
+        word = _absent([system, *(m.content for m in [*before[-1:], *new]), *_tool_texts(tools)])
+        begun = Message(role="user", content=last + word)
+        layout, start = self._grown(system, tools, before, [*new[:-1], begun], closed, True)
+        return self._upto(layout, word, start)
+
     def generation(self, message: Message) -> list[int]:
         """The ids that a model generates for an assistant message, the end of the turn included."""
         end = self.tokenizer.token_id(self._mark)

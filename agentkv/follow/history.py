@@ -43,11 +43,12 @@ class WorkingSets:
         seen.append(grown)
         return max(seen) != before
 
-    def expected(self, graph: str, prompt: int, growth_per_round: int, most: int) -> int:
-        """Tokens that a run with a first prompt of ``prompt`` will hold at its largest, ``most`` at the most.
+    def expected(self, graph: str, prompt: int, growth_per_round: int, most: int, *, branches: int = 0) -> int:
+        """Tokens that a run with a first prompt of ``prompt`` will hold at its largest, ``most`` a chain at the most.
 
-        The largest growth remembered; without history, a few rounds of what one round can add.
+        The largest growth remembered; without history, a few rounds of what one round can add, and one for each of
+        as many ``branches`` as it may have at once.
         """
         seen = self._seen.get(graph)
-        growth = max(seen) if seen else ROUNDS_GUESSED * growth_per_round
-        return min(prompt + growth, most)
+        growth = max(seen) if seen else (ROUNDS_GUESSED + branches) * growth_per_round
+        return min(prompt + growth, most * (1 + branches))

@@ -1,9 +1,12 @@
 """What has to hold for a graph to run; each check yields what is wrong, the node's name in it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+from agentkv.graph.agent import Agent
+from agentkv.graph.branches import Branches, Join
+from agentkv.graph.check_branches import check_branches, check_join
 from agentkv.graph.node import END, START, Node
 from agentkv.graph.wiring import ANSWER, Wiring
 
@@ -20,8 +23,8 @@ def check_nodes(wiring: Wiring) -> Iterator[str]:
         return
     yield from _check_start(wiring)
     for node in wiring.nodes.values():
-        check = {"tool": _check_tool, "observe": _check_observe}.get(node.kind, _check_generation)
-        yield from check(wiring, node)
+        if node.name not in wiring.judges:
+            yield from _CHECKS.get(node.kind, _check_generation)(wiring, node)
 
 
 def _check_start(wiring: Wiring) -> Iterator[str]:
@@ -30,7 +33,7 @@ def _check_start(wiring: Wiring) -> Iterator[str]:
         found = ", ".join(map(repr, starts)) or "none"
         yield f"needs exactly one node after START (found {found}): path(START, node, ...)"
     for name in starts:
-        if name == END or not wiring.nodes[name].generates:
+        if name == END or not (wiring.nodes[name].generates or isinstance(wiring.nodes[name], Branches)):
             yield f"starts at {name!r}, which generates nothing; start at a plan node"
 
 
@@ -96,6 +99,15 @@ def _check_single_way_on(wiring: Wiring, node: Node) -> Iterator[str]:
         yield f"{node.kind} node {node.name!r} needs exactly one node after it (found {found}); lead it on with path()"
 
 
+_CHECKS: Mapping[str, Callable[[Wiring, Any], Iterator[str]]] = {
+    "tool": _check_tool,
+    "observe": _check_observe,
+    "fork": check_branches,
+    "spawn": check_branches,
+    "join": check_join,
+}
+
+
 def _sources(wiring: Wiring, name: str) -> list[str]:
     """Everything declared to lead to ``name``, whether or not a run can take that way."""
     routed = (source for (source, _), target in wiring.labelled.items() if target == name)
@@ -106,10 +118,14 @@ def check_cycles(wiring: Wiring, moves: "nx.DiGraph[str]") -> Iterator[str]:
     """Every cycle generates, so that a run in it comes to its limits."""
     import networkx as nx
 
-    silent = moves.subgraph([name for name, node in wiring.nodes.items() if not node.generates])
+    silent = moves.subgraph([name for name, node in wiring.nodes.items() if not _generates(node)])
     for group in nx.strongly_connected_components(silent):
         if len(group) > 1 or any(silent.has_edge(name, name) for name in group):
             yield f"nodes {sorted(group)} form a cycle without a generation; put a replan node into it"
+
+
+def _generates(node: Node) -> bool:
+    return node.generates or isinstance(node, Branches)
 
 
 def check_reach(wiring: Wiring, moves: "nx.DiGraph[str]") -> Iterator[str]:
@@ -119,24 +135,26 @@ def check_reach(wiring: Wiring, moves: "nx.DiGraph[str]") -> Iterator[str]:
     reachable = nx.descendants(moves, START.value)
     ending = nx.ancestors(moves, END.value)
     for name in wiring.nodes:
+        if name in wiring.judges:
+            continue
         if name not in reachable:
             yield f"node {name!r} can never be reached from START; lead a path or a label to it, or remove it"
         elif name not in ending:
             yield f"node {name!r} has no path to END; lead an answer or a path from it or a later node to END"
 
 
-def check_agents(wiring: Wiring, deps: type[Any]) -> Iterator[str]:
-    """Agents of one name are equal, and their tools get the deps that they need."""
-    seen: dict[str, Node] = {}
-    for node in wiring.nodes.values():
+def check_agents(nodes: Mapping[str, Node], deps: type[Any]) -> Iterator[str]:
+    """Agents of one name are equal, and their tools get the deps that they need. ``nodes`` are by the name shown."""
+    seen: dict[str, tuple[str, Agent[Any, Any]]] = {}
+    for name, node in nodes.items():
         if node.agent is None:
             continue
-        other = seen.setdefault(node.agent.name, node)
-        if other.agent != node.agent:
-            yield f"nodes {other.name!r} and {node.name!r} have different agents named {node.agent.name!r}; rename one"
+        other, agent = seen.setdefault(node.agent.name, (name, node.agent))
+        if agent != node.agent:
+            yield f"nodes {other!r} and {name!r} have different agents named {agent.name!r}; rename one"
         if not _fits(deps, node.agent.deps):
             wanted = getattr(node.agent.deps, "__name__", node.agent.deps)
-            yield f"node {node.name!r}: agent {node.agent.name!r} needs {wanted}; declare Graph(..., deps={wanted})"
+            yield f"node {name!r}: agent {node.agent.name!r} needs {wanted}; declare Graph(..., deps={wanted})"
 
 
 def _fits(given: type[Any], wanted: type[Any]) -> bool:
@@ -148,11 +166,19 @@ def _fits(given: type[Any], wanted: type[Any]) -> bool:
         return True
 
 
-def check_output(wiring: Wiring, output: Any) -> Iterator[str]:
-    """What reaches END is of the graph's output type."""
+def check_output(wiring: Wiring, outputs: Mapping[str, Any], output: Any) -> Iterator[str]:
+    """What reaches END is of the graph's output type. ``outputs`` are the types of what runs beside, by node."""
     for node in wiring.nodes.values():
-        if not any(move.target == END for move in wiring.moves(node.name)):
+        if node.name in wiring.judges or not any(move.target == END for move in wiring.moves(node.name)):
             continue
-        given = str if node.agent is None else node.agent.output
+        given = _given(node, outputs)
         if given != output:
             yield f"node {node.name!r} ends the run with {given!r}, but the graph's output is {output!r}"
+
+
+def _given(node: Node, outputs: Mapping[str, Any]) -> Any:
+    if not isinstance(node, Join):
+        return str if node.agent is None else node.agent.output
+    if node.adopts:
+        return outputs[node.source]
+    return outputs.get(node.name, str)

@@ -7,15 +7,16 @@ from typing import Any, Generic, Literal, overload
 
 from typing_extensions import TypeForm, TypeVar
 
-from agentkv.errors import GraphError, NotSupported
+from agentkv.config import Limits
+from agentkv.errors import GraphError
 from agentkv.graph.agent import Agent
+from agentkv.graph.branches import Branches, Declared, Join, read_branches, read_join
 from agentkv.graph.choice import Choice, read_generation
 from agentkv.graph.drawing import mermaid
 from agentkv.graph.labels import read_labels
 from agentkv.graph.node import (
     END,
     START,
-    Branches,
     Node,
     Order,
     Render,
@@ -25,7 +26,7 @@ from agentkv.graph.node import (
     Target,
     Terminal,
 )
-from agentkv.graph.strategies import Strategy
+from agentkv.graph.strategies import OnError, Strategy
 from agentkv.graph.wiring import ANSWER, Wiring
 from agentkv.tools import Tool
 
@@ -169,27 +170,75 @@ class Graph(Generic[DepsT, OutputT]):
                 raise GraphError(f"node {source!r}: label {label!r} is routed twice; keep one target")
             self._labelled[source, label] = self._key(target)
 
-    def fork(self, name: str, instructions: Mapping[str, str]) -> Branches:
-        """Branches of the agent before it, one an instruction, on its KV. Raises ``NotSupported``."""
-        raise NotSupported(f"node {name!r}: fork() is not built yet; use one plan node for each instruction")
+    def fork(
+        self,
+        name: str,
+        branches: Mapping[str, str] | Sequence[str] | None = None,
+        *,
+        over: Callable[[Any], Sequence[ItemT]] | None = None,
+        prompt: Callable[[ItemT], str] | None = None,
+        limit: int | None = None,
+        agent: AnyAgent[DepsT] | None = None,
+        tools: Tools | None = None,
+        body: "Graph[DepsT, Any] | Graph[None, Any] | None" = None,
+        limits: Limits | None = None,
+        on_error: OnError = "fail",
+    ) -> Branches:
+        """Branches on the chain so far, each behind an instruction of its own; they run side by side.
+
+        ``branches`` are instructions by label, or in a list (labels are then numbers from 1). With ``over`` they are
+        made at run time: it gets what the node before gave (an agent's answer, of its output type, or a text), and
+        ``prompt`` makes an instruction of each item; more than ``limit`` (16) of them end the run. A branch is the
+        loop of ``agent`` (None: the one before the fork) with its ``tools`` narrowed, and so one generation with
+        ``tools=()``; or it is the graph ``body``. ``limits`` bound each branch beside those of the run. ``on_error``:
+        a branch that fails ends the run (``"fail"``), is left out (``"drop"``), or its error stands for its output
+        (``"collect"``).
+        """
+        given = Declared(branches=branches, over=over, prompt=prompt, limit=limit)
+        read = read_branches(
+            name, "fork", given, tools=tools, limits=limits, on_error=on_error, target=agent, body=body
+        )
+        return self._add(Branches(name=name, kind="fork", **read))
 
     def spawn(
         self,
         name: str,
-        agent: AnyAgent[DepsT],
+        agent: "AnyAgent[DepsT] | Graph[DepsT, Any] | Graph[None, Any]",
         *,
         over: Sequence[ItemT] | Callable[[Any], Sequence[ItemT]],
         prompt: Callable[[ItemT], str],
         limit: int | None = None,
+        limits: Limits | None = None,
+        on_error: OnError = "fail",
     ) -> Branches:
-        """Sub-agents with an anchor of their own, one an item. Raises ``NotSupported``."""
-        raise NotSupported(f"node {name!r}: spawn() is not built yet; run the agent once for each item")
+        """Sub-agents with a conversation of their own, one an item of ``over``, whose first message ``prompt`` makes.
+
+        ``agent`` runs in its loop; a graph runs as it is declared. ``over`` as a function is called at run time. The
+        rest is as for ``fork``. Items that are short and different lines of text are the labels, else numbers are.
+        """
+        listed, items = (over, None) if callable(over) else (None, over)
+        given = Declared(branches=items, over=listed, prompt=prompt, limit=limit)
+        body = agent if isinstance(agent, Graph) else None
+        read = read_branches(
+            name,
+            "spawn",
+            given,
+            tools=None,
+            limits=limits,
+            on_error=on_error,
+            target=None if body is not None else agent,
+            body=body,
+        )
+        return self._add(Branches(name=name, kind="spawn", **read))
 
     def join(self, name: str, source: Branches, strategy: Strategy) -> Node:
-        """Bring the results of ``source`` back. Raises ``NotSupported``, ``GraphError`` without a source."""
-        if not isinstance(source, Branches):
-            raise GraphError(f"join {name!r} has no source: {source!r} is not what fork() or spawn() returned")
-        raise NotSupported(f"node {name!r}: join() by {strategy!r} is not built yet")
+        """Bring the branches of ``source`` back by ``winner``, ``first``, ``all_of`` or ``summary``.
+
+        The run goes from ``source`` to its join by itself; lead it on from the join with ``path``.
+        """
+        read = read_join(name, source, strategy)
+        self._key(source)
+        return self._add(Join(name=name, kind="join", **read))
 
     @property
     def wiring(self) -> Wiring:

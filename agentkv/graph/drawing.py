@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
+from agentkv.graph.branches import Branches
 from agentkv.graph.node import END, START, Node
 from agentkv.graph.wiring import Move, Wiring
 
@@ -13,6 +14,9 @@ SHAPES: Mapping[str, tuple[str, str]] = {
     "replan": ("{{", "}}"),
     "tool": ("[[", "]]"),
     "observe": ("[/", "/]"),
+    "fork": ("[/", "\\]"),
+    "spawn": ("[/", "\\]"),
+    "join": ("[\\", "/]"),
 }
 
 
@@ -37,13 +41,23 @@ def _lines(wiring: Wiring, ids: Mapping[str, str], notes: Mapping[str, str]) -> 
     yield 'finish(("END"))'
     for name in (START.value, *wiring.nodes):
         for move in wiring.moves(name):
-            yield f"{ids[name]} {_arrow(move)} {ids[move.target]}"
+            for arrow in _arrows(wiring, name, move):
+                yield f"{ids[name]} {arrow} {ids[move.target]}"
+    yield from (f"{ids[judge]} -.->|judges| {ids[join]}" for judge, join in wiring.judges.items())
 
 
 def _box(node: Node, note: str | None) -> str:
     opening, closing = SHAPES[node.kind]
     text = _escaped(node.name) if note is None else f"{_escaped(node.name)}<br/>{_escaped(note)}"
     return f'{opening}"{text}"{closing}'
+
+
+def _arrows(wiring: Wiring, name: str, move: Move) -> list[str]:
+    node = wiring.nodes.get(name)
+    if not isinstance(node, Branches):
+        return [_arrow(move)]
+    labels = [label for label, _ in node.declared] or [f"up to {node.limit}"]
+    return [_arrow(Move(move.target, label)) for label in labels]
 
 
 def _arrow(move: Move) -> str:

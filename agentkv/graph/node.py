@@ -12,7 +12,6 @@ from agentkv.tools import Status, Tool
 __all__ = (
     "END",
     "START",
-    "Branches",
     "CallResult",
     "Kind",
     "Node",
@@ -25,7 +24,7 @@ __all__ = (
     "ToolChoice",
 )
 
-Kind = Literal["plan", "replan", "tool", "observe"]
+Kind = Literal["plan", "replan", "tool", "observe", "fork", "spawn", "join"]
 Order = Literal["call", "arrival"]
 ToolChoice = Literal["auto", "required", "none"] | tuple[Tool[Any, ..., Any], ...]
 LabelT = TypeVar("LabelT", bound=str)
@@ -109,7 +108,3 @@ class Routed(Protocol[RoutesP]):
     """
 
     def routes(self, *args: RoutesP.args, **kwargs: RoutesP.kwargs) -> Mapping[str, Target]: ...
-
-
-class Branches(Node):
-    """What ``fork`` and ``spawn`` return: the source of a join."""

@@ -1,11 +1,10 @@
-"""The loop that an agent runs in when no graph is declared."""
+"""The compiled loop of an agent."""
 
 from typing_extensions import TypeVar
 
 from agentkv.graph.agent import Agent
 from agentkv.graph.compiled import CompiledGraph, compile
-from agentkv.graph.declaration import Graph
-from agentkv.graph.node import START
+from agentkv.graph.loop import agent_loop
 
 __all__ = ("standard_graph",)
 
@@ -14,11 +13,5 @@ OutputT = TypeVar("OutputT", default=str)
 
 
 def standard_graph(agent: Agent[DepsT, OutputT]) -> CompiledGraph[DepsT, OutputT]:
-    """Plan → act → observe → replan, which acts again or answers; without tools, plan alone."""
-    graph: Graph[DepsT, OutputT] = Graph(agent.name, deps=agent.deps, output=agent.output)
-    plan = graph.plan("plan", agent)
-    graph.path(START, plan)
-    if agent.tools:
-        act, observe, replan = graph.tool("act"), graph.observe("observe"), graph.replan("replan", agent)
-        graph.path(plan, act, observe, replan, act)
-    return compile(graph)
+    """What a run of ``agent`` by itself runs as; see ``agent_loop``."""
+    return compile(agent_loop(agent))

@@ -1,11 +1,15 @@
 """Which node may follow which: the meaning of paths and routes, before and after a graph is checked."""
 
+from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attrs import frozen
 
-from agentkv.graph.node import END, Node
+from agentkv.graph.agent import Agent
+from agentkv.graph.branches import Branches, Join
+from agentkv.graph.node import END, START, Node
+from agentkv.graph.strategies import Winner
 
 __all__ = ("ANSWER", "Move", "Wiring")
 
@@ -69,6 +73,9 @@ class Wiring:
     def moves(self, name: str) -> Iterator[Move]:
         """Every way on from a node that a run can take."""
         node = self.nodes.get(name)
+        if isinstance(node, Branches):
+            yield from (Move(join.name) for join in self.joins_of(name))
+            return
         if node is None or not node.generates:
             yield from (Move(target) for target in self.paths_from(name))
             return
@@ -84,3 +91,37 @@ class Wiring:
             yield Move(target, calls=True)
         if self.may_answer(name):
             yield Move(self.answer_target(name), ANSWER)
+
+    def joins_of(self, name: str) -> tuple[Join, ...]:
+        """The joins of the branches that start at ``name``; one, in a graph that compiles."""
+        return tuple(node for node in self.nodes.values() if isinstance(node, Join) and node.source == name)
+
+    @property
+    def judges(self) -> Mapping[str, str]:
+        """Nodes that are asked by a join and by nothing else: the join's name by theirs."""
+        return {
+            node.strategy.judge.name: node.name
+            for node in self.nodes.values()
+            if isinstance(node, Join) and isinstance(node.strategy, Winner) and isinstance(node.strategy.judge, Node)
+        }
+
+    def speakers_before(self, name: str) -> tuple[Agent[Any, Any] | None, ...]:
+        """The agents whose chain a run may have come along to ``name``; None where it comes from START."""
+        found: dict[str, Agent[Any, Any] | None] = {}
+        seen, waiting = {name}, deque([name])
+        while waiting:
+            for source in self._sources(waiting.popleft()):
+                node = self.nodes.get(source)
+                agent = node.of if isinstance(node, Branches) else None if node is None else node.agent
+                if node is None:
+                    found[START] = None
+                elif agent is not None and node.kind != "spawn":
+                    found[agent.name] = agent
+                elif source not in seen:
+                    seen.add(source)
+                    waiting.append(source)
+        return tuple(found.values())
+
+    def _sources(self, name: str) -> tuple[str, ...]:
+        every = (START.value, *self.nodes)
+        return tuple(source for source in every if any(move.target == name for move in self.moves(source)))

@@ -5,7 +5,7 @@ from agentkv.report.demand import Demand, RecordedPrompt, demand_of
 from agentkv.report.incident import Incident, incident_lines, incidents
 from agentkv.report.ledger import Ask, Ledger, Step, Totals
 from agentkv.report.recorded import prompts_of_journal, prompts_of_sessions, prompts_of_trajectories
-from agentkv.report.residency import Residency
+from agentkv.report.residency import BlockFate, Residency
 from agentkv.report.run_report import RunReport
 from agentkv.report.timeline import Span
 
@@ -13,6 +13,7 @@ __all__ = (
     "Advice",
     "Answer",
     "Ask",
+    "BlockFate",
     "Demand",
     "Incident",
     "Ledger",

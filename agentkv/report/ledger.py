@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from attrs import field, frozen
 
 from agentkv.engines.base import Receipt, Usage
-from agentkv.report.residency import Residency
+from agentkv.report.residency import BlockFate, Residency
 
 __all__ = ("Ask", "Ledger", "Step", "Totals")
 
@@ -19,7 +19,8 @@ class Ask:
     """One prompt about to be sent. ``keys`` are its full blocks' keys; token counts from the chain's start.
 
     ``known`` tokens were known before it could be asked, ``diverged_at`` is where it leaves the chain's
-    former rendering (None: nowhere), ``adopted`` says that a prefetch of it was cut off in flight.
+    former rendering (None: nowhere), ``adopted`` says that a prefetch of it was cut off in flight. ``branch`` is empty
+    on the main chain. ``fates`` are those of the blocks when it was asked, None for those when it is booked.
     """
 
     node: str
@@ -31,6 +32,8 @@ class Ask:
     predicted: int
     adopted: bool = False
     diverged_at: int | None = None
+    branch: str = ""
+    fates: Sequence[BlockFate] | None = None
 
 
 @frozen(kw_only=True)
@@ -60,6 +63,7 @@ class Step:
     diverged: int = 0
     salted: int = 0
     uncached: int = 0
+    branch: str = ""
 
     @property
     def computed(self) -> int:
@@ -116,14 +120,24 @@ class Ledger:
         self._salt = salt
         self._reuse = reuse
         self._prefetched = self._used = self._aborted = self._upkeep = 0
+        # Blocks of prompts whose generation has begun and is not booked yet.
+        self._arrived: set[bytes] = set()
 
     def predict(self, keys: Sequence[bytes], prompt: int) -> int:
         """Tokens of the prompt that the engine should find cached."""
-        return self._residency.hit(self._salt, keys, prompt) if self._reuse else 0
+        return self._residency.hit(self._salt, keys, prompt, self._arrived) if self._reuse else 0
 
     def resident(self, keys: Sequence[bytes]) -> int:
         """Tokens at the chain's start believed cached."""
-        return self._residency.resident(self._salt, keys)
+        return self._residency.resident(self._salt, keys, self._arrived)
+
+    def fates(self, keys: Sequence[bytes]) -> tuple[BlockFate, ...]:
+        """What became of the blocks so far."""
+        return tuple(self._residency.fate(self._salt, key) for key in keys)
+
+    def arrived(self, keys: Sequence[bytes]) -> None:
+        """Note that the KV of a prompt is there, whose generation goes on; ``keys`` are its full blocks'."""
+        self._arrived.update(keys)
 
     def generated(self, ask: Ask, usage: Usage, keys_after: Sequence[bytes]) -> Step:
         """Book a generation. ``keys_after`` are the blocks of prompt and output that now have KV."""
@@ -132,6 +146,7 @@ class Ledger:
         self._residual(ask, usage.cached, parts)
         self._residency.touch(self._salt, ask.keys[:hit], self._run_id)
         self._residency.mark(self._salt, keys_after[hit:], "generation", self._run_id)
+        self._arrived.difference_update(ask.keys)
         step = Step(
             node=ask.node,
             visit=ask.visit,
@@ -141,6 +156,7 @@ class Ledger:
             predicted=ask.predicted,
             adopted=ask.adopted,
             generated=usage.generated,
+            branch=ask.branch,
             **parts.counts,
         )
         self.steps.append(step)
@@ -151,7 +167,7 @@ class Ledger:
         for start in range(0, cached, block):
             tokens = min(block, cached - start)
             key = ask.keys[start // block]
-            adopted = ask.adopted and self._residency.fate(self._salt, key) != "seen"
+            adopted = ask.adopted and self._fate(ask, start // block) != "seen"
             owner = self._residency.use(self._salt, key)
             if owner is not None or adopted:
                 parts.add("prefilled", tokens)
@@ -159,6 +175,9 @@ class Ledger:
                 parts.add("resident", tokens)
             self._used += tokens if owner == self._run_id or adopted else 0
         return parts
+
+    def _fate(self, ask: Ask, index: int) -> BlockFate:
+        return self._residency.fate(self._salt, ask.keys[index]) if ask.fates is None else ask.fates[index]
 
     def _residual(self, ask: Ask, cached: int, parts: _Parts) -> None:
         if not self._reuse:
@@ -172,7 +191,7 @@ class Ledger:
     def _block_residual(self, ask: Ask, start: int, end: int, parts: _Parts, *, first: bool) -> None:
         block = self._residency.block_size
         full = end % block == 0 and end // block <= len(ask.keys)
-        fate = self._residency.fate(self._salt, ask.keys[start // block]) if full else "unseen"
+        fate = self._fate(ask, start // block) if full else "unseen"
         if fate == "seen":
             # The last block of an aligned prompt is computed even when it is cached: that is no eviction.
             parts.add("tail" if first and end == ask.prompt else "evicted", end - start)

@@ -5,7 +5,7 @@ content keys, so equal keys mean equal prefixes. Forgets the least recently touc
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 from attrs import define
@@ -59,21 +59,21 @@ class Residency:
         if not self._salts[key]:
             del self._salts[key]
 
-    def resident(self, salt: str | None, keys: Sequence[Key]) -> int:
-        """Tokens at the start of a chain with these block keys that were computed under ``salt``."""
+    def resident(self, salt: str | None, keys: Sequence[Key], besides: Collection[Key] = ()) -> int:
+        """Tokens at the start of a chain with these keys that were computed under ``salt``, or are ``besides``."""
         blocks = 0
         for key in keys:
-            if (salt, key) not in self._seen:
+            if (salt, key) not in self._seen and key not in besides:
                 break
             blocks += 1
         return blocks * self.block_size
 
-    def hit(self, salt: str | None, keys: Sequence[Key], tokens: int) -> int:
+    def hit(self, salt: str | None, keys: Sequence[Key], tokens: int, besides: Collection[Key] = ()) -> int:
         """Tokens of a prompt of ``tokens`` that the engine should find cached.
 
         At most floor((n − 1) / block) × block: the last prompt token is always computed.
         """
-        return min(self.resident(salt, keys), (tokens - 1) // self.block_size * self.block_size)
+        return min(self.resident(salt, keys, besides), (tokens - 1) // self.block_size * self.block_size)
 
     def fate(self, salt: str | None, key: Key) -> BlockFate:
         """Whether a block was computed under this salt, only under another, or never."""

@@ -8,7 +8,7 @@ from attrs import asdict, frozen
 from agentkv.engines.base import EngineInfo
 from agentkv.report.incident import Incident, incident_lines
 from agentkv.report.ledger import Step, Totals
-from agentkv.report.timeline import Span, covered, timeline_lines
+from agentkv.report.timeline import Span, covered, meanwhile, timeline_lines
 
 __all__ = ("RunReport",)
 
@@ -21,8 +21,9 @@ class RunReport:
     """The account of one run. Tokens are counted by the engine; times are clock seconds.
 
     ``abandoned`` names sync tools whose worker thread was still running when nobody waited for it any more,
-    ``refused`` says why the engine gave no lease, or less of one, where it did not. ``incidents`` sum up, from the
-    run's end on, what the engine did to its KV, and to that of others for its requests, beside the ordinary course.
+    ``refused`` says why the engine gave no lease, or less of one, where it did not. ``branches`` are those that ended,
+    by place, and how: ``done``, ``failed`` or ``cancelled``. ``incidents`` sum up, from the run's end on, what the
+    engine did to its KV, and to that of others for its requests, beside the ordinary course.
     """
 
     run_id: str
@@ -36,6 +37,7 @@ class RunReport:
     abandoned: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     incidents: tuple[Incident, ...] = ()
+    branches: tuple[tuple[str, str], ...] = ()
 
     @property
     def ttft(self) -> tuple[float, ...]:
@@ -49,11 +51,11 @@ class RunReport:
 
     @property
     def overlap(self) -> float:
-        """Share of the prefill-ahead time that ran under a tool; 0 if nothing was prefilled."""
+        """Share of the prefill-ahead time that ran under a tool or a branch; 0 if nothing was prefilled."""
         prefills = [span for span in self.spans if span.kind == "prefill"]
-        tools = [span for span in self.spans if span.kind == "tool"]
+        others = meanwhile(self.spans)
         total = sum(span.seconds for span in prefills)
-        under = sum(max((span.inside(tool) for tool in tools), default=0.0) for span in prefills)
+        under = sum(max((span.inside(other) for other in others), default=0.0) for span in prefills)
         return under / total if total else 0.0
 
     def saving(self) -> str:
@@ -65,6 +67,8 @@ class RunReport:
         if self.mode in ("off", "prefix"):
             return f"Nothing was prefilled ahead: kv_transfer_mode is {self.mode!r}."
         if not any(span.kind == "tool" for span in self.spans):
+            if self.branches:
+                return "Nothing was prefilled ahead: what came after the branches was not known while they ran."
             return "Nothing was prefilled ahead: no tool ran, so there was no time to do it in."
         if not self.totals.prefetched and not self.totals.aborted:
             block = self.engine.block_size
@@ -86,15 +90,16 @@ class RunReport:
         return [f"run {self.run_id}  {self.graph}  {self.outcome}  kv_transfer_mode={self.mode}  engine={engine}"]
 
     def _table(self) -> list[str]:
+        names = [_name(step) for step in self.steps]
+        width = max(14, *(len(name) + 2 for name in names)) if names else 14
         lines = [
             "KV ledger (tokens)",
-            f"  {'step':<14}{'prompt':>8}{'resident':>10}{'ahead':>7}{'computed':>10}  computed because",
+            f"  {'step':<{width}}{'prompt':>8}{'resident':>10}{'ahead':>7}{'computed':>10}  computed because",
         ]
-        for step in self.steps:
+        for name, step in zip(names, self.steps, strict=True):
             causes = ", ".join(f"{getattr(step, cause)} {cause}" for cause in _CAUSES if getattr(step, cause))
-            name = f"{step.node}#{step.visit}"
             lines.append(
-                f"  {name:<14}{step.prompt:>8}{step.resident:>10}{step.prefilled:>7}{step.computed:>10}  {causes}"
+                f"  {name:<{width}}{step.prompt:>8}{step.resident:>10}{step.prefilled:>7}{step.computed:>10}  {causes}"
             )
         return lines
 
@@ -110,6 +115,8 @@ class RunReport:
             f"time  tools {covered(self.spans, 'tool'):.3f}s  decode {covered(self.spans, 'decode'):.3f}s",
             f"      first tokens {sum(self.ttft):.3f}s, {after_tools}; overlap {self.overlap:.0%}",
         ]
+        if self.branches:
+            lines.append(f"branches  {', '.join(f'{place} {status}' for place, status in self.branches)}")
         if self.abandoned:
             lines.append(f"  still running in worker threads: {', '.join(self.abandoned)}")
         for reason, times in Counter(self.refused).items():
@@ -138,5 +145,10 @@ class RunReport:
             "abandoned": list(self.abandoned),
             "refused": list(self.refused),
             "kv_incidents": [asdict(each) for each in self.incidents],
+            "branches": [{"branch": place, "status": status} for place, status in self.branches],
             "saving": self.saving(),
         }
+
+
+def _name(step: Step) -> str:
+    return f"{step.branch}>{step.node}#{step.visit}" if step.branch else f"{step.node}#{step.visit}"

@@ -5,7 +5,7 @@ from typing import Literal
 
 from attrs import frozen
 
-__all__ = ("Span", "SpanKind", "covered", "timeline_lines")
+__all__ = ("Span", "SpanKind", "covered", "meanwhile", "timeline_lines")
 
 SpanKind = Literal["ttft", "decode", "tool", "prefill"]
 
@@ -15,7 +15,7 @@ class Span:
     """A stretch of time in clock seconds.
 
     ``ttft`` runs from the moment a generation could be asked for to its first token; ``after_tool`` marks
-    that of a resume. ``tokens`` are those decoded or prefilled in the span.
+    that of a resume. ``tokens`` are those decoded or prefilled in the span. ``branch``: it is that of a branch.
     """
 
     kind: SpanKind
@@ -24,6 +24,7 @@ class Span:
     end: float
     tokens: int = 0
     after_tool: bool = False
+    branch: bool = False
 
     @property
     def seconds(self) -> float:
@@ -32,6 +33,11 @@ class Span:
     def inside(self, other: "Span") -> float:
         """Seconds of this span that fall within ``other``."""
         return max(0.0, min(self.end, other.end) - max(self.start, other.start))
+
+
+def meanwhile(spans: Iterable[Span]) -> list[Span]:
+    """The spans under which work ahead costs nobody a wait: those of tools, and of what branches generate."""
+    return [span for span in spans if span.kind == "tool" or (span.branch and span.kind in ("ttft", "decode"))]
 
 
 def covered(spans: Iterable[Span], kind: SpanKind) -> float:
@@ -63,7 +69,7 @@ def _describe(span: Span, spans: Sequence[Span]) -> str:
     text = f"{_TITLES[span.kind]}  {span.label}"
     if span.tokens:
         text += f"  {span.tokens} tokens"
-    under = [tool.label for tool in spans if tool.kind == "tool" and span.inside(tool) > 0]
+    under = dict.fromkeys(other.label for other in meanwhile(spans) if span.inside(other) > 0)
     if span.kind == "prefill" and under:
         text += f"  (while {', '.join(under)} ran)"
     return text

@@ -2,38 +2,54 @@
 
 from attrs import evolve
 
-from agentkv.chain import Message
+from agentkv.chain import Message, TurnShape
 from agentkv.runtime.events import RunFailed
-from agentkv.runtime.program import Program
-from agentkv.runtime.rendering import catch_up, with_chain
-from agentkv.runtime.state import Command, End, Generate, State
+from agentkv.runtime.program import NodeProgram, Program
+from agentkv.runtime.rendering import catch_up, spawns_ahead, with_chain
+from agentkv.runtime.state import Command, End, Generate, Spent, State
 
-__all__ = ("Step", "ask", "fail")
+__all__ = ("Step", "ask", "fail", "shape_of", "told")
 
 Step = tuple[State, tuple[Command, ...]]
 
 
-def fail(state: State, kind: str, message: str, at: float) -> Step:
-    """End the run with an error of class ``kind``."""
-    return state, (End(event=RunFailed(kind=kind, message=message, at=at)),)
+def fail(state: State, kind: str, message: str, at: float, *, whole: bool = False) -> Step:
+    """End the run with an error of class ``kind``; of a branch, the branch alone unless ``whole``."""
+    return state, (End(event=RunFailed(kind=kind, message=message, at=at), whole=whole),)
+
+
+def told(state: State, *texts: str) -> State:
+    """``state`` with user messages behind what was said."""
+    return evolve(state, messages=(*state.messages, *(Message(role="user", content=text) for text in texts)))
+
+
+def shape_of(node: NodeProgram, state: State) -> TurnShape:
+    """What the node's turn may hold now: of a judge, the labels of those that may still win."""
+    if not state.choices:
+        return node.shape
+    return evolve(node.shape, labels=tuple(each for each in node.shape.labels if each.name in state.choices))
 
 
 def ask(program: Program, state: State, name: str, at: float, *, instruct: bool = True) -> Step:
     """Go to the generating node ``name`` and ask for its generation, its own instruction first."""
     node = program.nodes[name]
-    if state.steps >= program.limits.steps:
-        return fail(state, "LimitExceeded", f"node {name!r}: Limits.steps={program.limits.steps} reached", at)
-    if state.tokens >= program.limits.tokens:
-        return fail(state, "LimitExceeded", f"node {name!r}: Limits.tokens={program.limits.tokens} reached", at)
+    total = state.elsewhere.plus(state.all_spent)
+    for spent, limits, whole in ((total, program.whole, True), (state.spent, program.limits, False)):
+        if spent.steps >= limits.steps:
+            return fail(state, "LimitExceeded", f"node {name!r}: Limits.steps={limits.steps} reached", at, whole=whole)
+        if spent.tokens >= limits.tokens:
+            reached = f"node {name!r}: Limits.tokens={limits.tokens} reached"
+            return fail(state, "LimitExceeded", reached, at, whole=whole)
     if instruct and node.node.instruction:
-        state = evolve(state, messages=(*state.messages, Message(role="user", content=node.node.instruction)))
+        state = told(state, node.node.instruction)
     agent = node.agent.agent.name
     resume = agent in state.chains
     chain = catch_up(program, node.agent, state)
     room = program.max_model_len - len(chain.chain)
     if room < 1:
         return fail(state, "PromptTooLong", _too_long(program, name, len(chain.chain)), at)
-    state = with_chain(evolve(state, phase="generating", node=name, asking=name, steps=state.steps + 1), agent, chain)
+    state = evolve(state, phase="generating", node=name, asking=name, spent=state.spent.plus(Spent(steps=1)))
+    left = min(program.whole.tokens - total.tokens, program.limits.tokens - state.spent.tokens)
     command = Generate(
         node=name,
         visit=state.visits.get(name, 0) + 1,
@@ -42,12 +58,11 @@ def ask(program: Program, state: State, name: str, at: float, *, instruct: bool 
         known=state.known.get(agent, len(node.agent.anchor)),
         diverged_at=chain.diverged_at,
         resume=resume,
-        held=sum(len(each.chain) for each in state.chains.values()),
-        max_tokens=min(node.max_tokens, room, program.limits.tokens - state.tokens),
-        constraint=program.format.dialect.constraint(node.shape, state.calls + 1),
+        max_tokens=min(node.max_tokens, room, left),
+        constraint=program.format.dialect.constraint(shape_of(node, state), state.numbered + 1),
         asked_at=at,
     )
-    return state, (command,)
+    return with_chain(state, agent, chain), (command, *spawns_ahead(program, state, name))
 
 
 def _too_long(program: Program, node: str, tokens: int) -> str:

@@ -4,13 +4,14 @@ from attrs import evolve
 
 from agentkv.graph import END
 from agentkv.runtime.asking import Step, ask, fail
-from agentkv.runtime.events import CallFinished, RunFinished
+from agentkv.runtime.branching import go
+from agentkv.runtime.events import CallFinished
 from agentkv.runtime.program import Program
-from agentkv.runtime.rendering import not_run, result_messages, tips
-from agentkv.runtime.state import CallTool, End, Follow, Slot, State
+from agentkv.runtime.rendering import result_messages, tips
+from agentkv.runtime.state import CallTool, Follow, Slot, Spent, State
 from agentkv.tools import Outcome, ToolCall
 
-__all__ = ("begin", "cancelled", "finished")
+__all__ = ("begin", "finished")
 
 # Outcomes that count against a tool's retries; the model is told to try again.
 RETRIED = ("invalid", "retry", "unknown_tool")
@@ -18,9 +19,11 @@ RETRIED = ("invalid", "retry", "unknown_tool")
 
 def begin(program: Program, state: State, node: str, calls: tuple[ToolCall, ...], at: float) -> Step:
     """Hand ``calls`` to the tool node ``node``."""
-    limit = program.limits.tool_calls
-    if state.calls + len(calls) > limit:
-        return fail(state, "LimitExceeded", f"node {node!r}: Limits.tool_calls={limit} reached", at)
+    total = state.elsewhere.plus(state.all_spent)
+    for spent, limits, whole in ((total, program.whole, True), (state.spent, program.limits, False)):
+        if spent.calls + len(calls) > limits.tool_calls:
+            reached = f"node {node!r}: Limits.tool_calls={limits.tool_calls} reached"
+            return fail(state, "LimitExceeded", reached, at, whole=whole)
     offered = program.nodes[state.asking].tools
     known = tuple(sorted(offered))
     slots = tuple(
@@ -28,7 +31,15 @@ def begin(program: Program, state: State, node: str, calls: tuple[ToolCall, ...]
         for call in calls
     )
     arrived = tuple(i for i, slot in enumerate(slots) if slot.outcome is not None)
-    state = evolve(state, phase="calling", node=node, slots=slots, arrived=arrived, calls=state.calls + len(calls))
+    state = evolve(
+        state,
+        phase="calling",
+        node=node,
+        slots=slots,
+        arrived=arrived,
+        numbered=state.numbered + len(calls),
+        spent=state.spent.plus(Spent(calls=len(calls))),
+    )
     return _go_on(program, state, at)
 
 
@@ -108,20 +119,7 @@ def _all_done(program: Program, state: State, at: float) -> Step:
     if target == END and wrong:
         # What tells the model to try again is no answer to the user.
         return ask(program, state, state.asking, at, instruct=False)
-    if target == END:
-        return state, (End(event=RunFinished(text=results[-1].content, complete=True, at=at)),)
-    return ask(program, state, target, at)
-
-
-def cancelled(program: Program, state: State) -> State:
-    """Give every call that has no result one that says so, and put all results into the conversation."""
-    if not state.slots:
-        unanswered = not_run(state.messages[-1]) if state.messages else ()
-        return evolve(state, messages=(*state.messages, *unanswered))
-    slots = tuple(slot if slot.outcome else evolve(slot, outcome=Outcome.cancelled()) for slot in state.slots)
-    state = evolve(state, slots=slots, arrived=tuple(range(len(slots))))
-    results = tuple(message for message in result_messages(program, state) if message is not None)
-    return evolve(state, messages=(*state.messages, *results), slots=(), arrived=())
+    return go(program, state, target, at, text=results[-1].content)
 
 
 def _with_slot(state: State, index: int, slot: Slot) -> State:

@@ -4,38 +4,26 @@ from collections.abc import Callable
 from typing import Any
 
 import anyio
-from anyio import CapacityLimiter
 from anyio.abc import TaskGroup
 
-from agentkv.engines.base import Clock
 from agentkv.errors import AgentKVError, NodeError, ToolError
-from agentkv.follow import ToolTimes
 from agentkv.graph import END, CallResult
+from agentkv.graph.path import Path
 from agentkv.runtime.events import CallFinished, CallStarted
 from agentkv.runtime.program import Program
+from agentkv.runtime.session import Session
 from agentkv.runtime.state import CallTool
 from agentkv.tools import Context, Outcome, Tool, clean_text, invoke
 
 __all__ = ("Dispatcher",)
 
-Report = Callable[[CallStarted | CallFinished | AgentKVError], None]
-
 
 class Dispatcher:
-    """The tool side of one run. ``report`` takes what happened in order; an error ends the run."""
+    """The tool side of one branch. What happens is reported in order; an error ends the branch."""
 
-    def __init__(
-        self,
-        program: Program,
-        clock: Clock,
-        limiter: CapacityLimiter,
-        times: ToolTimes,
-        run_id: str,
-        deps: Any,
-        report: Report,
-    ) -> None:
-        self._program, self._clock, self._limiter, self._times = program, clock, limiter, times
-        self._run_id, self._deps, self._report = run_id, deps, report
+    def __init__(self, session: Session, program: Program, branch: Path) -> None:
+        self._session, self._program, self._branch = session, program, branch
+        self._clock = session.engine.clock
         self.abandoned: list[str] = []
 
     def start(self, tasks: TaskGroup, command: CallTool, prepare: Callable[[], None]) -> None:
@@ -46,7 +34,9 @@ class Dispatcher:
         prepare()
         tool = self._program.nodes[command.asking].tools[command.call.name]
         now, started = self._clock.now, self._clock.now()
-        self._report(CallStarted(node=command.node, index=command.index, call=command.call, at=started))
+        self._report(
+            CallStarted(node=command.node, index=command.index, call=command.call, at=started, branch=self._branch)
+        )
         try:
             outcome = await self._invoke(tool, command)
             text = self._observed(command, outcome)
@@ -61,7 +51,7 @@ class Dispatcher:
             self._report(failed)
             return
         if outcome.status in ("ok", "timeout"):
-            self._times.add(tool.name, now() - started)
+            self._session.tool_times.add(tool.name, now() - started)
         self._report(
             CallFinished(
                 node=command.node,
@@ -70,20 +60,24 @@ class Dispatcher:
                 text=text,
                 abandoned=outcome.abandoned,
                 at=now(),
+                branch=self._branch,
             )
         )
 
+    def _report(self, news: CallStarted | CallFinished | AgentKVError) -> None:
+        self._session.report(self._branch, news)
+
     async def _invoke(self, tool: Tool[Any, ..., Any], command: CallTool) -> Outcome:
         context = Context(
-            self._deps,
-            run_id=self._run_id,
+            self._session.deps,
+            run_id=self._session.run_id,
             tool=tool.name,
             call_id=command.call.id,
             attempt=command.attempt,
             sleep=self._clock.sleep,
         )
         try:
-            outcome = await invoke(tool, command.call, context, self._clock, limiter=self._limiter)
+            outcome = await invoke(tool, command.call, context, self._clock, limiter=self._session.threads)
         except anyio.get_cancelled_exc_class():
             if tool.kind == "sync":
                 self.abandoned.append(tool.name)

@@ -1,23 +1,30 @@
 """What happens to a run: a closed union of facts.
 
 Every event but ``TextDelta``, ``Prefetched`` and ``Queued`` is journalled, in order, and is all that is needed to
-rebuild the run's state. ``at`` is the engine clock's time in seconds.
+rebuild the run's state. ``at`` is the engine clock's time in seconds. ``branch`` is where it happened: ``()`` on the
+main chain, else the branch's path, outermost first.
 """
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, get_args
 
 from attrs import asdict, field, frozen
 
 from agentkv.errors import StoreError
+from agentkv.graph.path import Path, to_path
 from agentkv.tools import ToolCall
 
 __all__ = (
+    "BranchChosen",
+    "BranchFailed",
+    "BranchesListed",
     "CallFinished",
     "CallStarted",
     "Event",
     "GenerationAsked",
     "GenerationFinished",
+    "Inner",
+    "JoinTimedOut",
     "Prefetched",
     "Queued",
     "RunCancelledEvent",
@@ -34,6 +41,10 @@ __all__ = (
 def _ids(ids: Iterable[int]) -> tuple[int, ...]:
     # A journal gives back a list.
     return tuple(ids)
+
+
+def _pairs(pairs: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((label, text) for label, text in pairs)
 
 
 @frozen(kw_only=True)
@@ -66,6 +77,7 @@ class GenerationAsked:
     adopted: bool
     asked_at: float
     at: float
+    branch: Path = field(default=(), converter=to_path)
 
 
 @frozen(kw_only=True)
@@ -81,6 +93,7 @@ class GenerationFinished:
     cached: int
     first_at: float
     at: float
+    branch: Path = field(default=(), converter=to_path)
 
 
 @frozen(kw_only=True)
@@ -92,6 +105,7 @@ class CallStarted:
     index: int
     call: ToolCall
     at: float
+    branch: Path = field(default=(), converter=to_path)
 
 
 @frozen(kw_only=True)
@@ -108,6 +122,51 @@ class CallFinished:
     text: str
     abandoned: bool
     at: float
+    branch: Path = field(default=(), converter=to_path)
+
+
+@frozen(kw_only=True)
+class BranchesListed:
+    """A fork or spawn whose branches are made at run time has them: (label, text) each, in order."""
+
+    type: ClassVar = "branches_listed"
+    node: str
+    branches: tuple[tuple[str, str], ...] = field(converter=_pairs)
+    at: float
+    branch: Path = field(default=(), converter=to_path)
+
+
+@frozen(kw_only=True)
+class BranchChosen:
+    """The function of a join's ``winner(choose=...)`` named the branch ``label``."""
+
+    type: ClassVar = "branch_chosen"
+    node: str
+    label: str
+    at: float
+    branch: Path = field(default=(), converter=to_path)
+
+
+@frozen(kw_only=True)
+class BranchFailed:
+    """A branch ended with an error of its own: ``kind`` is the name of a class in ``agentkv.errors``."""
+
+    type: ClassVar = "branch_failed"
+    kind: str
+    message: str
+    at: float
+    branch: Path = field(converter=to_path)
+
+
+@frozen(kw_only=True)
+class JoinTimedOut:
+    """The ``visit``-th time that the run came to the join ``node``, it has waited for its ``timeout``."""
+
+    type: ClassVar = "join_timed_out"
+    node: str
+    visit: int
+    at: float
+    branch: Path = field(default=(), converter=to_path)
 
 
 @frozen(kw_only=True)
@@ -146,6 +205,7 @@ class TextDelta:
     node: str
     text: str
     at: float
+    branch: Path = field(default=(), converter=to_path)
 
 
 @frozen(kw_only=True)
@@ -159,6 +219,7 @@ class Prefetched:
     computed: int
     sent_at: float
     at: float
+    branch: Path = field(default=(), converter=to_path)
 
 
 @frozen(kw_only=True)
@@ -174,31 +235,21 @@ class Queued:
     at: float
 
 
-Event: TypeAlias = (
-    RunStarted
-    | GenerationAsked
+#: What happens on the main chain or in a branch.
+Inner: TypeAlias = (
+    GenerationAsked
     | GenerationFinished
     | CallStarted
     | CallFinished
-    | RunFinished
-    | RunFailed
-    | RunCancelledEvent
+    | BranchesListed
+    | BranchChosen
+    | BranchFailed
+    | JoinTimedOut
 )
+Event: TypeAlias = RunStarted | Inner | RunFinished | RunFailed | RunCancelledEvent
 RunEvent: TypeAlias = Event | TextDelta | Prefetched | Queued
 
-_JOURNALLED: dict[str, type[Any]] = {
-    cls.type: cls
-    for cls in (
-        RunStarted,
-        GenerationAsked,
-        GenerationFinished,
-        CallStarted,
-        CallFinished,
-        RunFinished,
-        RunFailed,
-        RunCancelledEvent,
-    )
-}
+_JOURNALLED: dict[str, type[Any]] = {cls.type: cls for cls in get_args(Event)}
 
 
 def to_journal(event: Event) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from agentkv.config import KVConfig
 from agentkv.engines.base import Engine, PrefillRequest
 from agentkv.errors import EngineError
 from agentkv.follow import follows, next_step
+from agentkv.graph.path import Path, place
 from agentkv.report import Ledger
 from agentkv.runtime.events import Prefetched
 from agentkv.runtime.feed import Feed
@@ -18,7 +19,10 @@ __all__ = ("Follower",)
 
 
 class Follower:
-    """Prefills tips ahead in small steps, one request at a time; the newest tips replace the former ones."""
+    """Prefills tips ahead in small steps, one request at a time; the newest tips replace the former ones.
+
+    The followers of a run's branches share ``prefetches``, which bounds their requests.
+    """
 
     def __init__(
         self,
@@ -29,9 +33,14 @@ class Follower:
         run_id: str,
         salt: str | None,
         publish: Callable[[Prefetched], None],
+        *,
+        branch: Path = (),
+        prefetches: anyio.Semaphore | None = None,
     ) -> None:
         self._engine, self._config, self._ledger, self._tenure = engine, config, ledger, tenure
         self._run_id, self._salt, self._publish = run_id, salt, publish
+        self._branch = branch
+        self._prefetches = prefetches or anyio.Semaphore(config.branch_prefetch_limit)
         self._targets: Feed[tuple[Tip, ...]] = Feed()
         self._scope: anyio.CancelScope | None = None
         self._idle = anyio.Event()
@@ -74,15 +83,17 @@ class Follower:
         for tip in tips:
             if not self._config.branch_prefetch_limit or not follows(self._config.kv_transfer_mode, len(tip.chain)):
                 continue
-            while not (self._enough or self._targets) and await self._step(tip):
-                pass
+            while not (self._enough or self._targets):
+                async with self._prefetches:
+                    if not await self._step(tip):
+                        break
 
     async def _step(self, tip: Tip) -> bool:
         block = self._engine.info.block_size
         keys = tip.chain.block_keys(block)
         start = self._ledger.resident(keys)
         end = next_step(start, len(tip.chain), block, self._config.prefetch_step)
-        if end is None:
+        if end is None or not await self._tenure.begin():
             return False
         self._in_flight = tip.agent
         try:
@@ -102,7 +113,7 @@ class Follower:
     async def _prefill(self, tip: Tip, start: int, end: int, keys: Sequence[bytes]) -> None:
         self._sent += 1
         request = PrefillRequest(
-            request_id=f"{self._run_id}/ahead/{self._sent}",
+            request_id=f"{self._run_id}/{place(self._branch, 'ahead')}/{self._sent}",
             token_ids=tip.chain.ids()[:end],
             cache_salt=self._salt,
             tag=f"{self._run_id}/ahead",
@@ -119,5 +130,6 @@ class Follower:
                 computed=receipt.computed,
                 sent_at=receipt.sent_at,
                 at=receipt.done_at,
+                branch=self._branch,
             )
         )

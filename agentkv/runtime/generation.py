@@ -3,13 +3,13 @@
 from attrs import evolve
 
 from agentkv.chain import Message, Segment, Turn
-from agentkv.graph import END
 from agentkv.runtime import calls
-from agentkv.runtime.asking import Step, ask, fail
-from agentkv.runtime.events import GenerationFinished, RunFinished
+from agentkv.runtime.asking import Step, ask, fail, shape_of
+from agentkv.runtime.branching import go
+from agentkv.runtime.events import GenerationFinished
 from agentkv.runtime.program import NodeProgram, Program
 from agentkv.runtime.rendering import not_run, with_chain
-from agentkv.runtime.state import ChainState, End, State
+from agentkv.runtime.state import ChainState, Spent, State
 
 __all__ = ("finished",)
 
@@ -24,21 +24,19 @@ def finished(program: Program, state: State, event: GenerationFinished) -> Step:
     target = program.graph.after_generation(event.node, turn.label, bool(turn.calls))
     if turn.calls:
         return calls.begin(program, state, target, turn.calls, event.at)
-    if target == END:
-        text, complete = turn.text, event.finish == "stop"
-        return state, (End(event=RunFinished(text=text, complete=complete, at=event.at)),)
-    return ask(program, state, target, event.at)
+    return go(program, state, target, event.at, text=turn.text, complete=event.finish == "stop")
 
 
 def _append(program: Program, state: State, node: NodeProgram, event: GenerationFinished) -> tuple[State, Turn]:
     ids, closed = program.format.close(event.token_ids)
     text = program.format.tokenizer.decode(ids[:-1] if closed else ids)
-    turn = program.format.dialect.parse(text, node.shape, state.calls + 1)
+    turn = program.format.dialect.parse(text, shape_of(node, state), state.numbered + 1)
     agent = node.agent.agent.name
     before = state.chains[agent]
     chain = before.chain.extend(Segment(kind="assistant", label=event.node, ids=tuple(ids)))
     message = Message(role="assistant", content=turn.content, calls=turn.calls)
-    state = evolve(state, messages=(*state.messages, message), tokens=state.tokens + len(event.token_ids))
+    spent = state.spent.plus(Spent(tokens=len(event.token_ids)))
+    state = evolve(state, messages=(*state.messages, message), spent=spent, speaker=agent)
     state = with_chain(state, agent, ChainState(chain=chain, seen=len(state.messages), closed=closed))
     return evolve(state, known={**state.known, agent: len(chain)}), turn
 

@@ -1,15 +1,16 @@
 """The generating side of one run: predict, ask, stream, book."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
 from agentkv.chain import Segment
-from agentkv.config import KVConfig
-from agentkv.engines.base import Delta, Engine, GenerateRequest, Sampling
+from agentkv.engines.base import Delta, GenerateRequest, Sampling
 from agentkv.errors import EngineError
-from agentkv.report import Ask, Ledger
+from agentkv.graph.path import Path, place
+from agentkv.report import Ask, BlockFate
 from agentkv.runtime.events import GenerationAsked, GenerationFinished, TextDelta
 from agentkv.runtime.program import Program
+from agentkv.runtime.session import Session
 from agentkv.runtime.state import Generate
 from agentkv.runtime.tenure import Tenure
 
@@ -19,22 +20,23 @@ __all__ = ("Generator",)
 class Generator:
     """Turns a ``Generate`` command into one engine request and its tokens into events."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        config: KVConfig,
-        program: Program,
-        ledger: Ledger,
-        tenure: Tenure,
-        run_id: str,
-        salt: str | None,
-    ) -> None:
-        self._engine, self._config, self._program, self._ledger = engine, config, program, ledger
-        self._tenure, self._run_id, self._salt = tenure, run_id, salt
+    def __init__(self, session: Session, program: Program, branch: Path, tenure: Tenure) -> None:
+        self._session, self._program, self._branch, self._tenure = session, program, branch, tenure
+        self._engine, self._ledger = session.engine, session.ledger
+        self._fates: Sequence[BlockFate] = ()
+
+    def keys(self, command: Generate) -> list[bytes]:
+        """The keys of the blocks that the prompt may find in the cache, or leave there."""
+        return command.chain.block_keys(self._engine.info.block_size) if self._reuse else []
+
+    @property
+    def _reuse(self) -> bool:
+        return self._session.kv.kv_transfer_mode != "off"
 
     def ask(self, command: Generate, adopted: bool) -> GenerationAsked:
         """The fact to journal before the request is sent, with the prediction in it."""
         keys = command.chain.block_keys(self._engine.info.block_size)
+        self._fates = self._ledger.fates(keys)
         return GenerationAsked(
             node=command.node,
             visit=command.visit,
@@ -45,6 +47,7 @@ class Generator:
             adopted=adopted,
             asked_at=command.asked_at,
             at=self._engine.clock.now(),
+            branch=self._branch,
         )
 
     async def generate(
@@ -57,10 +60,12 @@ class Generator:
         text = self._program.format.tokenizer.stream()
         async with aclosing(self._engine.generate(self._request(command))) as deltas:
             async for last in deltas:
-                first = first or last
+                if first is None:
+                    first = last
+                    self._session.gate.arrived(self.keys(command))
                 ids.extend(last.token_ids)
                 if new := text.feed(last.token_ids):
-                    publish(TextDelta(node=command.node, text=new, at=last.at))
+                    publish(TextDelta(node=command.node, text=new, at=last.at, branch=self._branch))
         if first is None or last is None or last.usage is None or last.finish is None:
             raise EngineError(f"node {command.node!r}: the engine ended the request without a result")
         self._tenure.granted(command.agent, last.grant)
@@ -74,11 +79,12 @@ class Generator:
             cached=last.usage.cached,
             first_at=first.at,
             at=self._engine.clock.now(),
+            branch=self._branch,
         )
 
     def _request(self, command: Generate) -> GenerateRequest:
         agent = self._program.agents[command.agent].agent
-        name = f"{self._run_id}/{command.node}/{command.visit}"
+        name = f"{self._session.run_id}/{place(self._branch, command.node)}/{command.visit}"
         return GenerateRequest(
             request_id=name,
             token_ids=command.chain.ids(),
@@ -86,8 +92,8 @@ class Generator:
             sampling=Sampling(temperature=agent.temperature, top_p=agent.top_p),
             stop_token_ids=self._program.format.stop_ids,
             constraint=command.constraint,
-            cache_salt=self._salt,
-            reuse=self._config.kv_transfer_mode != "off",
+            cache_salt=self._session.salt,
+            reuse=self._reuse,
             tag=name,
             directive=self._tenure.generation(command.agent, resume=command.resume),
         )
@@ -108,5 +114,7 @@ class Generator:
             predicted=asked.predicted,
             adopted=asked.adopted,
             diverged_at=command.diverged_at,
+            branch=place(self._branch),
+            fates=self._fates,
         )
         self._ledger.generated(ask, last.usage, after.block_keys(block)[:resident])

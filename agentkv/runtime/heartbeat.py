@@ -50,12 +50,13 @@ class Heartbeat:
                 continue
 
     async def _beat(self) -> None:
-        tenures = [tenure for tenure in self._living if tenure.ticket is not None]
-        if tenures:
-            payload = {"tickets": [tenure.ticket for tenure in tenures], "ttl": LEASE_TTL}
+        held = [(tenure, ticket) for tenure in self._living for ticket in tenure.tickets]
+        if held:
+            payload = {"tickets": [ticket for _, ticket in held], "ttl": LEASE_TTL}
             places = (await self._engine.kv("heartbeat", payload)).get("runs", [])
-            for tenure, place in zip(tenures, places, strict=False):
-                tenure.placed(place)
+            for (tenure, ticket), place in zip(held, places, strict=False):
+                if ticket == tenure.ticket or place is None:
+                    tenure.placed(place)
         renewals = [entry for tenure in self._living for entry in tenure.renewals()] + self._anchors.renewals()
         if renewals:
             await self._engine.kv("renew", {"leases": renewals})

@@ -8,7 +8,7 @@ from attrs import frozen
 from agentkv.chain import ChatFormat, LabelShape, Segment, ToolDefinition, TurnShape, check_label
 from agentkv.config import Limits
 from agentkv.errors import PromptTooLong
-from agentkv.graph import Agent, CompiledGraph, Node
+from agentkv.graph import Agent, Branches, CompiledGraph, Node
 from agentkv.tools import Tool
 
 __all__ = ("AgentProgram", "NodeProgram", "Program", "make_program")
@@ -44,25 +44,54 @@ class NodeProgram:
 
 @frozen(kw_only=True)
 class Program:
-    """A graph made ready to run on one model. Immutable, shared by all runs of that graph."""
+    """A graph made ready to run on one model. Immutable, shared by all runs of that graph.
+
+    ``branches`` are the programs of what runs beside the main chain, by fork, spawn or join; ``whole`` are the limits
+    of the run, of which ``limits`` are those of this part.
+    """
 
     graph: CompiledGraph
     format: ChatFormat
     max_model_len: int
     limits: Limits
+    whole: Limits
+    branches: Mapping[str, "Program"]
     agents: Mapping[str, AgentProgram]
     nodes: Mapping[str, NodeProgram]
 
 
-def make_program(graph: CompiledGraph, format: ChatFormat, max_model_len: int, limits: Limits) -> Program:
-    """Freeze anchors and constraints. Raises ``GraphError`` and ``PromptTooLong`` with the node's name."""
+def make_program(
+    graph: CompiledGraph, format: ChatFormat, max_model_len: int, limits: Limits, whole: Limits | None = None
+) -> Program:
+    """Freeze anchors and constraints. Raises ``GraphError`` and ``PromptTooLong`` with the node's name.
+
+    ``whole`` are the run's limits, where ``limits`` are only those of one of its branches.
+    """
+    whole = whole or limits
     agents = {agent.name: _agent_program(agent, format, max_model_len) for agent in graph.agents}
     nodes = {
         node.name: _node_program(node, agents[node.agent.name], graph, format)
         for node in graph.nodes.values()
-        if node.agent is not None
+        if node.agent is not None and node.name not in graph.wiring.judges
     }
-    return Program(graph=graph, format=format, max_model_len=max_model_len, limits=limits, agents=agents, nodes=nodes)
+    branches = {
+        name: make_program(body, format, max_model_len, _limits_of(graph.nodes[name]) or whole, whole)
+        for name, body in graph.bodies.items()
+    }
+    return Program(
+        graph=graph,
+        format=format,
+        max_model_len=max_model_len,
+        limits=limits,
+        whole=whole,
+        branches=branches,
+        agents=agents,
+        nodes=nodes,
+    )
+
+
+def _limits_of(node: Node) -> Limits | None:
+    return node.limits if isinstance(node, Branches) else None
 
 
 def _agent_program(agent: Agent[Any, Any], format: ChatFormat, max_model_len: int) -> AgentProgram:

@@ -9,14 +9,20 @@ from attrs import evolve
 
 from agentkv.chain import Message
 from agentkv.errors import AgentKVError
-from agentkv.runtime import calls, generation
-from agentkv.runtime.asking import Step, ask, fail
+from agentkv.runtime import branching, calls, generation
+from agentkv.runtime.asking import Step, fail
+from agentkv.runtime.cancelling import cancelled
 from agentkv.runtime.events import (
+    BranchChosen,
+    BranchesListed,
+    BranchFailed,
     CallFinished,
     CallStarted,
     Event,
     GenerationAsked,
     GenerationFinished,
+    Inner,
+    JoinTimedOut,
     RunCancelledEvent,
     RunFailed,
     RunFinished,
@@ -47,16 +53,30 @@ def _reduce(program: Program, state: State, event: Event) -> Step:
     match event:
         case RunStarted():
             return _start(program, state, event)
+        case RunFinished() | RunFailed() | RunCancelledEvent():
+            return evolve(cancelled(program, state), phase="ended", end=event), ()
+        case _ if event.branch:
+            return branching.deliver(program, state, event, reduce)
+        case _:
+            return _go_on(program, state, event)
+
+
+def _go_on(program: Program, state: State, event: Inner) -> Step:
+    match event:
         case GenerationAsked():
             return evolve(state, visits={**state.visits, event.node: event.visit}), ()
         case GenerationFinished():
             return generation.finished(program, state, event)
-        case CallStarted():
-            return state, ()
         case CallFinished():
             return calls.finished(program, state, event)
-        case RunFinished() | RunFailed() | RunCancelledEvent():
-            return evolve(calls.cancelled(program, state), phase="ended", end=event), ()
+        case BranchesListed():
+            return branching.begin(program, state, event.branches, event.at)
+        case BranchChosen():
+            return branching.chosen(program, state, event)
+        case JoinTimedOut():
+            return branching.timed_out(program, state, event)
+        case CallStarted() | BranchFailed():
+            return state, ()
 
 
 def replay(program: Program, events: Iterable[Event]) -> State:
@@ -69,4 +89,4 @@ def replay(program: Program, events: Iterable[Event]) -> State:
 
 def _start(program: Program, state: State, event: RunStarted) -> Step:
     begun = evolve(state, run_id=event.run_id, messages=(Message(role="user", content=event.prompt),))
-    return ask(program, begun, program.graph.start, event.at)
+    return branching.go(program, begun, program.graph.start, event.at, text=event.prompt)

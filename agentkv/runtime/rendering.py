@@ -3,10 +3,11 @@
 from attrs import evolve
 
 from agentkv.chain import Chain, Message, Segment, SegmentKind, truncate
+from agentkv.graph.path import BranchId
 from agentkv.runtime.program import AgentProgram, Program
-from agentkv.runtime.state import ChainState, Slot, State, Tip
+from agentkv.runtime.state import ChainState, Follow, Slot, State, Tip
 
-__all__ = ("catch_up", "not_run", "result_messages", "tips", "with_chain")
+__all__ = ("begun", "catch_up", "not_run", "result_messages", "spawns_ahead", "tips", "with_chain")
 
 # Template text around one result (headers, separators) that has to fit beside it.
 RESULT_OVERHEAD = 32
@@ -70,6 +71,38 @@ def _known(program: Program, agent: AgentProgram, state: State) -> Chain:
         agent.agent.instructions, agent.definitions, state.messages[: before.seen], pending, before.closed
     )
     return before.chain.extend(Segment(kind="template", label="ahead", ids=tuple(ids))) if ids else before.chain
+
+
+def spawns_ahead(program: Program, state: State, node: str) -> tuple[Follow, ...]:
+    """The first prompts of the sub-agents that are sure to come after ``node``: they depend on nothing said before."""
+    found = []
+    for spawn in program.graph.next_spawns(node):
+        inner, visit = program.branches[spawn.name], state.visits.get(spawn.name, 0) + 1
+        first = inner.nodes.get(inner.graph.start)
+        if first is None:
+            continue
+        for label, prompt in spawn.declared:
+            texts = [prompt, *([first.node.instruction] if first.node.instruction else [])]
+            alone = State(messages=tuple(Message(role="user", content=text) for text in texts))
+            tip = Tip(agent=first.agent.agent.name, chain=catch_up(inner, first.agent, alone).chain)
+            found.append(Follow(tips=(tip,), branch=(BranchId(spawn.name, visit, label),)))
+    return tuple(found)
+
+
+def begun(program: Program, agent: AgentProgram, state: State, text: str) -> Chain:
+    """The longest chain that ``agent``'s next prompt is certain to start with if a user message follows that begins
+    with ``text``.
+    """
+    before = state.chains.get(agent.agent.name)
+    held = 0 if before is None else before.seen
+    new = (*state.messages[held:], Message(role="user", content=text))
+    if before is not None and not program.format.appends(new):
+        return before.chain
+    ids = program.format.begun(
+        agent.agent.instructions, agent.definitions, state.messages[:held], new, before is None or before.closed
+    )
+    chain = Chain.empty() if before is None else before.chain
+    return chain.extend(Segment(kind="template", label="ahead", ids=tuple(ids))) if ids else chain
 
 
 def result_messages(program: Program, state: State) -> tuple[Message | None, ...]:

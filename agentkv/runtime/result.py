@@ -34,9 +34,8 @@ class Result(Generic[Output]):
 
 def make_result(program: Program, state: State, end: RunFinished, report: RunReport) -> Result[Any]:
     """The result of a run that ended with ``end``. Raises ``ModelOutputError`` if the answer does not validate."""
-    agent = program.nodes[state.asking].agent.agent
     return Result(
-        output=agent.validate_output(end.text),
+        output=program.graph.output_type.validate(end.text),
         complete=end.complete,
         usage=report.totals,
         kv=report,

@@ -19,10 +19,10 @@ from agentkv.errors import (
     SetupError,
     StoreError,
 )
+from agentkv.graph.path import Path, place
 from agentkv.report import RunReport
 from agentkv.runtime.events import (
-    CallFinished,
-    CallStarted,
+    BranchFailed,
     Event,
     RunCancelledEvent,
     RunEvent,
@@ -35,7 +35,9 @@ from agentkv.runtime.feed import Feed
 from agentkv.runtime.program import Program
 from agentkv.runtime.reducer import reduce
 from agentkv.runtime.result import Result, make_result
-from agentkv.runtime.shell import Order, Services, Shell
+from agentkv.runtime.services import Order, Services
+from agentkv.runtime.session import News
+from agentkv.runtime.shell import Shell
 from agentkv.runtime.state import Command, State
 from agentkv.runtime.timekeeper import Timekeeper
 
@@ -62,7 +64,10 @@ class Run(Generic[Output]):
         self._inbox: Feed[Event] = Feed()
         self._events: Feed[RunEvent] = Feed()
         self._timekeeper = Timekeeper()
-        self._shell = Shell(services, program, order, publish=self._publish, report=self._reported)
+        self._applying = anyio.Lock()
+        self._shell = Shell(
+            services, program, order, publish=self._publish, report=self._reported, state=lambda: self._state
+        )
 
     async def __aenter__(self) -> Self:
         if not self._services.engine.started:
@@ -130,6 +135,7 @@ class Run(Generic[Output]):
             abandoned=self._shell.abandoned,
             refused=tuple(self._shell.tenure.refused),
             incidents=self._shell.incidents,
+            branches=tuple((place(end.branch), end.status) for end in self._state.past),
         )
 
     async def _drive(self) -> None:
@@ -153,7 +159,7 @@ class Run(Generic[Output]):
 
     async def _loop(self) -> None:
         async with anyio.create_task_group() as work:
-            work.start_soon(self._shell.follow)
+            await self._shell.begin(work)
             self._inbox.put(self._started())
             while self._state.end is None:
                 for command in await self._apply(await anext(self._inbox)):
@@ -167,13 +173,22 @@ class Run(Generic[Output]):
         return RunStarted(run_id=self.id, graph=graph.name, digest=graph.digest, prompt=prompt, at=self._now())
 
     async def _apply(self, event: Event) -> tuple[Command, ...]:
-        await self._journal(event)
-        self._state, commands = reduce(self._program, self._state, event)
-        self._publish(event)
+        # Generations of branches put their predictions here themselves, each before its request is sent.
+        async with self._applying:
+            await self._journal(event)
+            self._state, commands = reduce(self._program, self._state, event)
+            self._publish(event)
         return commands
 
-    def _reported(self, what: CallStarted | CallFinished | AgentKVError) -> None:
-        self._inbox.put(self._failure(what) if isinstance(what, AgentKVError) else what)
+    def _reported(self, branch: Path, news: News) -> None:
+        if not isinstance(news, AgentKVError):
+            self._inbox.put(news)
+        elif branch:
+            # Whether that ends the run is for the join to say.
+            kind, message = type(news).__name__, str(news)
+            self._inbox.put(BranchFailed(kind=kind, message=message, at=self._now(), branch=branch))
+        else:
+            self._inbox.put(self._failure(news))
 
     def _failure(self, error: AgentKVError) -> RunFailed:
         # The first one to be noted is the one that ends the run.

@@ -24,7 +24,7 @@ from agentkv.runtime.program import Program, make_program
 from agentkv.runtime.records import KVRecords
 from agentkv.runtime.result import Result
 from agentkv.runtime.run import Run
-from agentkv.runtime.shell import Order, Services
+from agentkv.runtime.services import Order, Services
 from agentkv.store import Store, open_store
 from agentkv.testing import AutoModel
 from agentkv.tools import clean_text

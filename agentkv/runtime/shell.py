@@ -2,69 +2,50 @@
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
-from attrs import field, frozen
+from attrs import evolve
 
-from agentkv.config import KVConfig
-from agentkv.engines.base import Engine
-from agentkv.errors import AgentKVError
-from agentkv.follow import RESULT_GUESSED, ToolTimes, WorkingSets
-from agentkv.report import Incident, Ledger, Residency, incidents
-from agentkv.runtime.anchors import AnchorKey, Anchors
-from agentkv.runtime.dispatcher import Dispatcher
-from agentkv.runtime.events import CallFinished, CallStarted, Event, GenerationAsked, RunEvent
-from agentkv.runtime.follower import Follower
-from agentkv.runtime.generator import Generator
-from agentkv.runtime.heartbeat import Heartbeat
+from agentkv.follow import RESULT_GUESSED
+from agentkv.graph.path import Path
+from agentkv.report import Incident, Ledger, incidents
+from agentkv.runtime import choosing
+from agentkv.runtime.anchors import AnchorKey
+from agentkv.runtime.events import Event, GenerationAsked, GenerationFinished, RunEvent, TextDelta
+from agentkv.runtime.gate import Gate
+from agentkv.runtime.lane import Lane
+from agentkv.runtime.lanes import Lanes
 from agentkv.runtime.program import Program
-from agentkv.runtime.records import KVRecords
-from agentkv.runtime.state import CallTool, Command, End, Follow, Generate
+from agentkv.runtime.services import Order, Services
+from agentkv.runtime.session import News, Session
+from agentkv.runtime.state import (
+    Adopt,
+    CallTool,
+    Choose,
+    Command,
+    End,
+    Follow,
+    Generate,
+    Leave,
+    ListBranches,
+    State,
+    Wait,
+)
+from agentkv.runtime.streaming import Streaming
 from agentkv.runtime.tenure import Tenure, owner_of
-from agentkv.store import Store
 
-__all__ = ("Order", "Services", "Shell")
+__all__ = ("Shell",)
 
-
-@frozen(kw_only=True)
-class Services:
-    """What all runs of a runtime share.
-
-    ``live`` are the runs that have not ended. ``threads`` bounds the worker threads of sync tools;
-    ``tool_times`` and ``working_sets`` are what was learnt from earlier runs.
-    """
-
-    engine: Engine
-    store: Store
-    residency: Residency
-    kv: KVConfig
-    threads: anyio.CapacityLimiter
-    heartbeat: Heartbeat
-    anchors: Anchors
-    records: KVRecords
-    tool_times: ToolTimes
-    working_sets: WorkingSets
-    live: set[Any] = field(factory=set)
-
-
-@frozen(kw_only=True)
-class Order:
-    """What a caller asked for: the run's own settings beside those of its runtime.
-
-    ``working_set``: tokens that the run will hold at its largest, None to have that estimated.
-    """
-
-    run_id: str
-    prompt: str
-    deps: Any
-    salt: str | None
-    working_set: int | None = None
+Apply = Callable[[GenerationAsked], Awaitable[object]]
 
 
 class Shell:
-    """Owns what one run does outside the reducer. ``publish`` takes events that are not journalled."""
+    """Owns what one run does outside the reducer, in a lane for the main chain and one for each branch.
+
+    ``publish`` takes events that are not journalled, ``report`` what was put before the reducer and where it happened;
+    ``state`` says what state the run is in.
+    """
 
     def __init__(
         self,
@@ -73,17 +54,31 @@ class Shell:
         order: Order,
         *,
         publish: Callable[[RunEvent], None],
-        report: Callable[[CallStarted | CallFinished | AgentKVError], None],
+        report: Callable[[Path, News], None],
+        state: Callable[[], State],
     ) -> None:
         self._services, self._program, self._order, self._publish = services, program, order, publish
+        self._state = state
         engine, kv, run_id, salt = services.engine, services.kv, order.run_id, order.salt
         self.ledger = Ledger(run_id, services.residency, salt, reuse=kv.kv_transfer_mode != "off")
         self.tenure = Tenure(engine, run_id, salt, publish)
-        self._follower = Follower(engine, kv, self.ledger, self.tenure, run_id, salt, publish)
-        self._generator = Generator(engine, kv, program, self.ledger, self.tenure, run_id, salt)
-        self._dispatcher = Dispatcher(
-            program, engine.clock, services.threads, services.tool_times, run_id, order.deps, report
+        self._session = Session(
+            engine=engine,
+            kv=kv,
+            ledger=self.ledger,
+            gate=Gate(self.ledger, engine.info.block_size),
+            prefetches=anyio.Semaphore(kv.branch_prefetch_limit),
+            threads=services.threads,
+            tool_times=services.tool_times,
+            run_id=run_id,
+            salt=salt,
+            deps=order.deps,
+            publish=publish,
+            report=report,
         )
+        self._lanes = Lanes(self._session, program, self.tenure, services.heartbeat)
+        self._streaming = Streaming(program, engine.info.block_size)
+        self._entering = anyio.Lock()
         self._anchors: dict[str, AnchorKey | None] = {}
         self._first_prompt = self._largest = 0
         self.incidents: tuple[Incident, ...] = ()
@@ -91,68 +86,103 @@ class Shell:
     @property
     def abandoned(self) -> tuple[str, ...]:
         """Sync tools whose thread nobody waits for any more."""
-        return tuple(self._dispatcher.abandoned)
+        return self._lanes.abandoned
 
-    async def follow(self) -> None:
-        """Prefill ahead until cancelled; from here on the run's leases are kept alive."""
-        self._services.heartbeat.join(self.tenure)
-        await self._follower.run()
+    async def begin(self, work: TaskGroup) -> None:
+        """Start the main chain's lane in ``work``; from here on what the run holds is kept alive."""
+        await self._lanes.begin(work)
 
-    async def execute(
-        self, work: TaskGroup, command: Command, apply: Callable[[GenerationAsked], Awaitable[object]]
-    ) -> Event | None:
-        """Carry out ``command``; the event that it ended in at once, if any. Longer work is started in ``work``.
+    async def execute(self, work: TaskGroup, command: Command, apply: Apply) -> Event | None:
+        """Carry out ``command``; the event to go on with at once, if any. Longer work is started in ``work``.
 
         ``apply`` takes the prediction of a generation before its request is sent.
         """
         match command:
-            case Generate():
-                return await self._generate(command, apply)
-            case CallTool():
-                self._dispatcher.start(work, command, self.tenure.as_parent)
-                return None
-            case Follow():
-                work.start_soon(self.tenure.waiting, self._services.tool_times.expected(command.waiting_for))
-                self._follower.follow(command.tips)
-                return None
             case End():
                 return command.event
+            case Leave():
+                await self._lanes.leave(command.branch)
+            case Adopt():
+                await self._lanes.adopt(command.branch)
+            case Wait():
+                work.start_soon(self._wait, command)
+            case _:
+                self._carry_out(await self._lanes.open(work, command.branch), command, apply)
+        return None
 
-    async def _generate(self, command: Generate, apply: Callable[[GenerationAsked], Awaitable[object]]) -> Event:
-        await self._make_sure_of_room(command)
-        asked = self._generator.ask(command, await self._follower.adopt(command.agent))
-        await apply(asked)
-        event = await self._generator.generate(command, asked, self._publish)
+    def _carry_out(
+        self, lane: Lane, command: Generate | CallTool | Follow | ListBranches | Choose, apply: Apply
+    ) -> None:
+        now = self._services.engine.clock.now
+        match command:
+            case Generate():
+                lane.start(partial(self._generate, lane, command, apply), f"generate {command.node}")
+            case CallTool():
+                lane.call(command)
+            case Follow():
+                lane.follower.follow(command.tips)
+                if command.waiting_for:
+                    lane.expect(self._services.tool_times.expected(command.waiting_for))
+            case ListBranches():
+                lane.start(partial(choosing.list_branches, lane.program, command, now), f"list {command.node}")
+            case Choose():
+                lane.start(partial(choosing.choose, lane.program, command, now), f"choose {command.node}")
+
+    async def _wait(self, command: Wait) -> None:
+        await self._services.engine.clock.sleep(command.seconds)
+        self._session.report((), evolve(command.then, at=self._services.engine.clock.now()))
+
+    async def _generate(self, lane: Lane, command: Generate, apply: Apply) -> GenerationFinished:
+        async with self._entering:
+            await self._make_sure_of_room(lane, command)
+        await lane.tenure.begin()
+        async with self._session.gate.enter(lane.generator.keys(command)):
+            asked = lane.generator.ask(command, await lane.follower.adopt(command.agent))
+            await apply(asked)
+            self._streaming.begin(lane.branch)
+            event = await lane.generator.generate(command, asked, self._said)
         if command.agent not in self._anchors:
-            agent, kv = self._program.agents[command.agent], self._services.kv
+            agent, kv = lane.program.agents[command.agent], self._services.kv
             self._anchors[command.agent] = self._services.anchors.hold(
                 agent, self._order.salt, self.ledger, kv.anchor_ttl
             )
         return event
 
-    async def _make_sure_of_room(self, command: Generate) -> None:
+    def _said(self, event: TextDelta) -> None:
+        self._publish(event)
+        if self._services.kv.kv_transfer_mode in ("auto", "bidirectional"):
+            follow = self._streaming.said(event, self._state())
+            lane = None if follow is None else self._lanes.get(follow.branch)
+            if follow is not None and lane is not None:
+                lane.follower.follow(follow.tips)
+
+    async def _make_sure_of_room(self, lane: Lane, command: Generate) -> None:
         """Have the run admitted before its first generation, and its estimate raised where it outgrew it."""
-        block, held = self._services.engine.info.block_size, command.held + command.max_tokens
+        prompts = self._state().held
+        block, held = self._services.engine.info.block_size, prompts + command.max_tokens
         self._largest = max(self._largest, held)
         if self._first_prompt:
             await self.tenure.grow(-(-held // block))
             return
-        self._first_prompt = command.held
-        anchor = self._program.agents[command.agent].anchor
-        name = f"{owner_of(self._order.salt)}/{self._program.agents[command.agent].digest}"
+        self._first_prompt = prompts
+        agent = lane.program.agents[command.agent]
+        name = f"{owner_of(self._order.salt)}/{agent.digest}"
         estimate = partial(self._working_set, held, command.max_tokens + RESULT_GUESSED)
-        await self.tenure.admit(estimate(), name, len(anchor) // block, estimate=estimate)
+        await self.tenure.admit(estimate(), name, len(agent.anchor) // block, estimate=estimate)
 
     def _working_set(self, held: int, growth_per_round: int) -> int:
         """Blocks that the run will hold at its largest, by what is known now; ``held`` tokens are certain."""
         expected = self._order.working_set or self._services.working_sets.expected(
-            self._program.graph.digest, held, growth_per_round, self._program.max_model_len
+            self._program.graph.digest,
+            held,
+            growth_per_round,
+            self._program.max_model_len,
+            branches=self._program.graph.breadth,
         )
         return -(-max(expected, held) // self._services.engine.info.block_size)
 
     async def close(self, *, finished: bool) -> None:
         """Give back what the run holds in the engine; of a ``finished`` run remember how large it grew."""
-        self._services.heartbeat.part(self.tenure)
         for key in self._anchors.values():
             if key is not None:
                 self._services.anchors.let_go(key)
@@ -160,7 +190,7 @@ class Shell:
             if self.tenure.managed:
                 self.incidents = incidents(await self._services.records.read(self._order.run_id))
         finally:
-            await self.tenure.leave()
+            await self._lanes.close()
         if finished and self._first_prompt:
             grown = self._largest - self._first_prompt
             if self._services.working_sets.add(self._program.graph.digest, grown):

@@ -1,28 +1,40 @@
 """The state of one run, and what the reducer asks the shell to do. Everything here is a value."""
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from attrs import field, frozen
 
 from agentkv.chain import Chain, Message
-from agentkv.runtime.events import Event
+from agentkv.graph.path import BranchId, Path
+from agentkv.runtime.events import BranchFailed, Event, JoinTimedOut, RunFailed, RunFinished
 from agentkv.tools import Outcome, ToolCall
 
 __all__ = (
+    "Adopt",
+    "Branch",
+    "BranchEnd",
+    "BranchStatus",
+    "Branching",
     "CallTool",
     "ChainState",
+    "Choose",
     "Command",
     "End",
     "Follow",
     "Generate",
+    "Leave",
+    "ListBranches",
     "Phase",
     "Slot",
+    "Spent",
     "State",
     "Tip",
+    "Wait",
 )
 
-Phase = Literal["new", "generating", "calling", "ended"]
+Phase = Literal["new", "generating", "calling", "branching", "ended"]
+BranchStatus = Literal["running", "done", "failed", "cancelled"]
 
 
 @frozen(kw_only=True)
@@ -48,31 +60,116 @@ class Slot:
     outcome: Outcome | None = None
 
 
+class Spent(NamedTuple):
+    """What counts towards ``Limits``: generations, tool calls, generated tokens."""
+
+    steps: int = 0
+    calls: int = 0
+    tokens: int = 0
+
+    def plus(self, other: "Spent") -> "Spent":
+        """The sum of both."""
+        return Spent(*(one + more for one, more in zip(self, other, strict=True)))
+
+
+NOTHING = Spent()
+
+
+@frozen(kw_only=True)
+class Branch:
+    """One branch of a fork or spawn, or a join's judge: a run of its own within the run.
+
+    ``text`` is its output once it is done, why it failed once it has.
+    """
+
+    id: BranchId
+    state: "State"
+    status: BranchStatus = "running"
+    text: str = ""
+
+
+@frozen(kw_only=True)
+class Branching:
+    """The fork or spawn that a run is at: its branches in declared order, and those that ``ended`` as they came.
+
+    ``apart``: they are sub-agents, with no trunk in common. ``late``: the join has waited for its timeout. ``side`` is
+    the join's judge, or what sums the branches up.
+    """
+
+    node: str
+    visit: int
+    branches: tuple[Branch, ...]
+    ended: tuple[str, ...] = ()
+    apart: bool = False
+    late: bool = False
+    side: Branch | None = None
+
+    @property
+    def every(self) -> tuple[Branch, ...]:
+        """The branches, and the one beside them."""
+        return self.branches if self.side is None else (*self.branches, self.side)
+
+
+class BranchEnd(NamedTuple):
+    """How a branch ended; a ``cancelled`` one lost, was late, or was under way when its run ended."""
+
+    branch: Path
+    status: BranchStatus
+
+
 @frozen(kw_only=True)
 class State:
-    """Everything about a run that its journal determines.
+    """Everything about a run that its journal determines, or about a branch, which is a run within a run.
 
-    ``steps``, ``calls`` and ``tokens`` count towards ``Limits``; ``retries`` counts failed calls in a row by
-    tool, ``rejected`` generations in a row that their node could not use. ``known`` is, by agent, how many
-    tokens of its next prompt were known when that was last worked out.
+    ``spent`` counts towards ``Limits``; of a branch, from its beginning, while ``elsewhere`` is what the rest of the
+    run has spent. ``numbered`` is how many calls the conversation has, which their ids go by. ``retries`` counts
+    failed calls in a row by tool, ``rejected`` generations in a row that their node could not use. ``known`` is, by
+    agent, how many tokens of its next prompt were known when that was last worked out. ``speaker`` is the agent that
+    generated last, ``choices`` are the only labels that a judge may choose (empty: all). ``past`` are the branches
+    that ended.
     """
 
     phase: Phase = "new"
     run_id: str = ""
     node: str = ""
     asking: str = ""
+    speaker: str = ""
     messages: tuple[Message, ...] = ()
     chains: Mapping[str, ChainState] = field(factory=dict)
     slots: tuple[Slot, ...] = ()
     arrived: tuple[int, ...] = ()
+    branching: Branching | None = None
+    past: tuple[BranchEnd, ...] = ()
+    choices: tuple[str, ...] = ()
     visits: Mapping[str, int] = field(factory=dict)
     known: Mapping[str, int] = field(factory=dict)
     retries: Mapping[str, int] = field(factory=dict)
     rejected: int = 0
-    steps: int = 0
-    calls: int = 0
-    tokens: int = 0
+    numbered: int = 0
+    spent: Spent = NOTHING
+    elsewhere: Spent = NOTHING
     end: Event | None = None
+
+    @property
+    def all_spent(self) -> Spent:
+        """What the run or branch has spent, with what its branches have."""
+        total = self.spent
+        for branch in () if self.branching is None else self.branching.every:
+            total = total.plus(branch.state.all_spent)
+        return total
+
+    @property
+    def held(self) -> int:
+        """Tokens of all chains, what branches share with their trunk counted once."""
+        own = sum(len(each.chain) for each in self.chains.values())
+        if self.branching is None:
+            return own
+        shared = {} if self.branching.apart else {name: len(each.chain) for name, each in self.chains.items()}
+        return own + sum(
+            branch.state.held - sum(shared.get(name, 0) for name in branch.state.chains)
+            for branch in self.branching.every
+            if branch.status in ("running", "done")
+        )
 
 
 @frozen(kw_only=True)
@@ -87,7 +184,7 @@ class Tip:
 class Generate:
     """Ask the engine for one generation on ``chain``. ``known`` of its tokens were known before the ask.
 
-    ``resume``: the chain goes on from an earlier generation of the run. ``held``: tokens of all the run's chains.
+    ``resume``: the chain goes on from an earlier generation of the run.
     """
 
     node: str
@@ -97,10 +194,10 @@ class Generate:
     known: int
     diverged_at: int | None
     resume: bool
-    held: int
     max_tokens: int
     constraint: str | None
     asked_at: float
+    branch: Path = ()
 
 
 @frozen(kw_only=True)
@@ -112,6 +209,7 @@ class CallTool:
     index: int
     call: ToolCall
     attempt: int
+    branch: Path = ()
 
 
 @frozen(kw_only=True)
@@ -120,13 +218,59 @@ class Follow:
 
     tips: tuple[Tip, ...]
     waiting_for: tuple[str, ...] = ()
+    branch: Path = ()
+
+
+@frozen(kw_only=True)
+class ListBranches:
+    """Have the user's functions list the branches of ``node``, from ``text``: an answer of ``speaker``, if of one."""
+
+    node: str
+    text: str
+    speaker: str | None
+    branch: Path = ()
+
+
+@frozen(kw_only=True)
+class Choose:
+    """Have the user's function choose among the outputs of branches, given by label."""
+
+    node: str
+    outputs: tuple[tuple[str, str], ...]
+    branch: Path = ()
+
+
+@frozen(kw_only=True)
+class Wait:
+    """Let ``then`` happen in ``seconds``; its time is filled in then."""
+
+    seconds: float
+    then: JoinTimedOut | BranchFailed
+    branch: Path = ()
+
+
+@frozen(kw_only=True)
+class Adopt:
+    """The branch ``branch`` goes on as the chain that it came from: what it holds in the engine is that chain's."""
+
+    branch: Path
+
+
+@frozen(kw_only=True)
+class Leave:
+    """The branch ``branch`` is over: stop what it has under way, and give back what it holds, before anything else."""
+
+    branch: Path
 
 
 @frozen(kw_only=True)
 class End:
-    """Nothing more will happen: journal ``event`` as the run's last."""
+    """Nothing more will happen: journal ``event`` as the run's last. In a branch it ends the branch, or with
+    ``whole`` the run.
+    """
 
-    event: Event
+    event: RunFinished | RunFailed
+    whole: bool = False
 
 
-Command: TypeAlias = Generate | CallTool | Follow | End
+Command: TypeAlias = Generate | CallTool | Follow | ListBranches | Choose | Wait | Adopt | Leave | End

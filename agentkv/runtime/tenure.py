@@ -10,7 +10,7 @@ from attrs import evolve
 
 from agentkv.engines.base import Engine
 from agentkv.errors import AdmissionRefused
-from agentkv.kv import Directive, Grant
+from agentkv.kv import Directive, Grant, LeaseClass
 from agentkv.runtime.events import Queued
 
 __all__ = ("LEASE_TTL", "Tenure", "owner_of")
@@ -27,22 +27,54 @@ _parent: ContextVar[tuple[str, str] | None] = ContextVar("_parent", default=None
 class Tenure:
     """What one run holds on an engine that manages KV; on another engine every method does nothing.
 
-    Times are the engine clock's seconds. ``salt`` is the tenant's. Tokens of leases never leave this object.
+    Of a branch it is what the branch holds, in a place under that of ``outer``, whose declaration covers it. Times are
+    the engine clock's seconds. ``salt`` is the tenant's. Tokens of leases never leave this object.
     """
 
-    def __init__(self, engine: Engine, run_id: str, salt: str | None, publish: Callable[[Queued], None]) -> None:
-        self._engine, self._run_id, self._owner, self._publish = engine, run_id, owner_of(salt), publish
+    def __init__(
+        self,
+        engine: Engine,
+        run_id: str,
+        salt: str | None,
+        publish: Callable[[Queued], None],
+        outer: "Tenure | None" = None,
+    ) -> None:
+        self._engine, self._run_id, self._salt, self._publish = engine, run_id, salt, publish
+        self._owner, self._outer = owner_of(salt), outer
         capabilities = engine.info.capabilities
         self.managed = "on" in (capabilities.get("leases"), capabilities.get("admission"))
         self.ticket: str | None = None
         self.declared = 0
-        self.refused: list[str] = []
+        self.refused: list[str] = [] if outer is None else outer.refused
+        self._taken_over: list[str] = []
         self._claim: dict[str, Any] = {}
         self._estimate: Callable[[], int] | None = None
         self._queued = self._lost = False
         self._leases: dict[str, Grant] = {}
         self._ahead: dict[str, Grant] = {}
         self._reuse_at: float | None = None
+
+    @property
+    def tickets(self) -> list[str]:
+        """Its own place, and those of branches whose KV it has taken over."""
+        return [*([] if self.ticket is None else [self.ticket]), *self._taken_over]
+
+    def inner(self) -> "Tenure":
+        """That of a branch."""
+        return Tenure(self._engine, self._run_id, self._salt, self._publish, self)
+
+    async def begin(self) -> bool:
+        """Take a place under the run's, for a branch that has none yet; whether requests may be sent for it.
+
+        A branch may when its run has a place, or needs none.
+        """
+        if self._outer is None or not self.managed or self.ticket is not None:
+            return True
+        if not await self._outer.begin() or self._outer.ticket is None:
+            return not self._outer.managed
+        self._claim = {"run": self._run_id, "owner": self._owner, "parent": self._outer.ticket}
+        await self._declare()
+        return True
 
     async def admit(
         self, blocks: int, anchor: str = "", anchor_blocks: int = 0, *, estimate: Callable[[], int] | None = None
@@ -93,7 +125,7 @@ class Tenure:
         self._queued = place is not None and place["state"] == "queued"
         if place is None:
             self._lose("the engine gave up the run, which was not renewed in time")
-        elif self._queued:
+        elif self._queued and self._outer is None:
             at = self._engine.clock.now()
             self._publish(Queued(position=place["position"], estimate=place["estimate"], at=at))
 
@@ -126,7 +158,7 @@ class Tenure:
         if not self.managed:
             return None
         before = self._leases.get(agent)
-        base = self._base(before, resume=resume)
+        base = evolve(self._base(before, resume=resume), lease_class=self._class)
         return base if before is None else evolve(base, handle=before.handle)
 
     def ahead(self, agent: str) -> Directive | None:
@@ -134,6 +166,10 @@ class Tenure:
         if not self.managed:
             return None
         return evolve(self._base(self._ahead.get(agent)), kind="prefill", lease_class="speculative")
+
+    @property
+    def _class(self) -> LeaseClass:
+        return "chain" if self._outer is None else "branch"
 
     def _base(self, before: Grant | None, *, resume: bool = False) -> Directive:
         return Directive(
@@ -168,9 +204,23 @@ class Tenure:
         held = [*self._leases.values(), *self._ahead.values()]
         return [{"token": grant.token, **renewal} for grant in held]
 
+    async def take_over(self, branch: "Tenure") -> None:
+        """What ``branch`` holds is held here from now on, instead of what was held of the same chains."""
+        replaced = [self._leases[agent] for agent in branch._leases if agent in self._leases]
+        gone = [grant.token for grant in (*replaced, *self._ahead.values(), *branch._ahead.values())]
+        self._leases |= branch._leases
+        self._ahead.clear()
+        self._taken_over += branch.tickets
+        if adopted := [grant.token for grant in branch._leases.values()]:
+            renewals = [{"token": token, "ttl": LEASE_TTL, "class": self._class} for token in adopted]
+            await self._engine.kv("renew", {"leases": renewals})
+        if gone:
+            await self._engine.kv("release", {"tokens": gone})
+
     async def leave(self) -> None:
-        """The run is over: its leases and its place are given back at once."""
+        """The run or branch is over: its leases and its places are given back at once."""
         ticket, self.ticket = self.ticket, None
+        self._taken_over.clear()
         held = [grant.token for grant in (*self._leases.values(), *self._ahead.values())]
         self._leases.clear()
         self._ahead.clear()

@@ -1,5 +1,6 @@
 """Turns a run's events into the spans of its timeline."""
 
+from agentkv.graph.path import Path, place
 from agentkv.report import Span
 from agentkv.runtime.events import (
     CallFinished,
@@ -18,9 +19,9 @@ class Timekeeper:
 
     def __init__(self) -> None:
         self._spans: list[Span] = []
-        self._calls: dict[int, CallStarted] = {}
-        self._asked: GenerationAsked | None = None
-        self._called = False
+        self._calls: dict[tuple[Path, int], CallStarted] = {}
+        self._asked: dict[Path, GenerationAsked] = {}
+        self._called: set[Path] = set()
 
     def spans(self) -> tuple[Span, ...]:
         """All spans so far."""
@@ -30,34 +31,37 @@ class Timekeeper:
         """Take note of an event."""
         match event:
             case CallStarted():
-                self._calls[event.index] = event
+                self._calls[event.branch, event.index] = event
             case CallFinished():
                 self._tool(event)
             case GenerationAsked():
-                self._asked = event
+                self._asked[event.branch] = event
             case GenerationFinished():
                 self._generation(event)
             case Prefetched():
-                self._add(
-                    Span(kind="prefill", label=event.agent, start=event.sent_at, end=event.at, tokens=event.computed)
-                )
+                label = place(event.branch, event.agent)
+                self._add(Span(kind="prefill", label=label, start=event.sent_at, end=event.at, tokens=event.computed))
             case _:
                 pass
 
     def _tool(self, event: CallFinished) -> None:
-        self._called = True
-        started = self._calls.pop(event.index, None)
+        self._called.add(event.branch)
+        started = self._calls.pop((event.branch, event.index), None)
         if started is not None:
-            self._add(Span(kind="tool", label=started.call.name, start=started.at, end=event.at))
+            label = place(event.branch, started.call.name)
+            self._add(Span(kind="tool", label=label, start=started.at, end=event.at))
 
     def _generation(self, event: GenerationFinished) -> None:
-        if self._asked is None:
+        asked = self._asked.pop(event.branch, None)
+        if asked is None:
             return
-        asked, self._asked = self._asked, None
-        after, self._called = self._called, False
-        tokens = len(event.token_ids)
-        self._add(Span(kind="ttft", label=event.node, start=asked.asked_at, end=event.first_at, after_tool=after))
-        self._add(Span(kind="decode", label=event.node, start=event.first_at, end=event.at, tokens=tokens))
+        after, label = event.branch in self._called, place(event.branch, event.node)
+        self._called.discard(event.branch)
+        tokens, inner = len(event.token_ids), bool(event.branch)
+        self._add(
+            Span(kind="ttft", label=label, start=asked.asked_at, end=event.first_at, after_tool=after, branch=inner)
+        )
+        self._add(Span(kind="decode", label=label, start=event.first_at, end=event.at, tokens=tokens, branch=inner))
 
     def _add(self, span: Span) -> None:
         self._spans.append(span)

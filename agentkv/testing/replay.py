@@ -7,19 +7,20 @@ from typing import Any
 from agentkv.engines.base import GenerateRequest
 from agentkv.engines.sim_output import Responder, ScriptedOutput
 from agentkv.errors import ScriptError
+from agentkv.graph.path import place, to_path
 
 __all__ = ("replay",)
 
 
 def replay(events: Iterable[Mapping[str, Any]]) -> Responder:
-    """A responder that gives each node and visit the token ids that the journal ``events`` hold for it.
+    """A responder that gives each node of each branch and visit the token ids that the journal ``events`` hold for it.
 
     Raises ``ScriptError`` when asked for a generation that was not recorded, or was given already.
     """
     recorded: dict[tuple[str, str], deque[tuple[int, ...]]] = {}
     for event in events:
         if event["type"] == "generation_finished":
-            key = (str(event["node"]), str(event["visit"]))
+            key = (place(to_path(event.get("branch", ())), event["node"]), str(event["visit"]))
             recorded.setdefault(key, deque()).append(tuple(event["token_ids"]))
 
     def respond(request: GenerateRequest) -> ScriptedOutput:

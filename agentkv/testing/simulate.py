@@ -1,6 +1,6 @@
 """The simulated engine with a script."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from agentkv.engines.clock import VirtualClock
@@ -16,7 +16,7 @@ __all__ = ("sim",)
 
 
 def sim(
-    script: Responder | Sequence[ScriptedTurn] | None = None,
+    script: Responder | Sequence[ScriptedTurn] | Mapping[str, Sequence[ScriptedTurn]] | None = None,
     *,
     preset: str = "cpu",
     stream_interval: int = 1,
@@ -34,7 +34,7 @@ def sim(
     return SimEngine(respond, preset=preset, stream_interval=stream_interval, clock=clock, **options)
 
 
-def _responder(script: Responder | Sequence[ScriptedTurn] | None) -> Responder:
+def _responder(script: Responder | Sequence[ScriptedTurn] | Mapping[str, Sequence[ScriptedTurn]] | None) -> Responder:
     if script is None:
         return AutoModel()
     return script if callable(script) else Script(script)

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import pytest
 
-from agentkv.errors import GraphError, NotSupported
-from agentkv.graph import END, START, Agent, Branches, Graph, all_of, first, summary, winner
+from agentkv.errors import GraphError
+from agentkv.graph import END, START, Agent, Graph
 from agentkv.tools import tool
 
 
@@ -151,29 +151,6 @@ def test_a_step_needs_an_agent() -> None:
 def test_a_wrong_tool_node_names_node_and_option(options: dict[str, Any]) -> None:
     with pytest.raises(GraphError, match=f"node 'act': {next(iter(options))}="):
         Graph("g").tool("act", **options)
-
-
-def test_what_is_not_built_says_so() -> None:
-    graph = Graph("g")
-    with pytest.raises(NotSupported, match="'options'"):
-        graph.fork("options", {"cheap": "Cheapest.", "safe": "Safest."})
-    with pytest.raises(NotSupported, match="'research'"):
-        graph.spawn("research", AGENT, over=["a"], prompt=str, limit=8)
-    with pytest.raises(NotSupported, match="first"):
-        first()
-    with pytest.raises(NotSupported, match="winner"):
-        winner(judge=AGENT)
-    with pytest.raises(NotSupported, match="all_of"):
-        all_of(at_least=3, timeout=60, on_error="collect")
-    with pytest.raises(NotSupported, match="summary"):
-        summary(AGENT)
-    with pytest.raises(NotSupported, match="'best'"):
-        graph.join("best", Branches(name="options", kind="plan"), None)  # type: ignore[arg-type]
-
-
-def test_a_join_needs_a_source() -> None:
-    with pytest.raises(GraphError, match="join 'best' has no source"):
-        Graph("g").join("best", None, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", [3, None, "", " "])

@@ -4,11 +4,25 @@ Each refusal stands under the error code that it must have; an ignore without an
 """
 
 from enum import StrEnum
-from typing import Literal, assert_type
+from typing import Any, Literal, assert_type
 
 from attrs import frozen
 
-from agentkv.graph import END, START, Agent, CompiledGraph, Graph, Replan, compile, standard_graph
+from agentkv.graph import (
+    END,
+    START,
+    Agent,
+    Branches,
+    CompiledGraph,
+    Graph,
+    Node,
+    Replan,
+    Winner,
+    all_of,
+    compile,
+    standard_graph,
+    winner,
+)
 from agentkv.tools import Context, tool
 
 
@@ -92,3 +106,39 @@ def labels() -> None:
     graph.path(plan, "act")  # type: ignore[arg-type]
     graph.tool("late", order="sometimes")  # type: ignore[arg-type]
     graph.plan("none", agent, tool_choice="never")  # type: ignore[arg-type]
+
+
+def topics(given: Any) -> list[Answer]:
+    return [Answer(str(given))]
+
+
+def text_of(answer: Answer) -> str:
+    return answer.text
+
+
+def branches() -> None:
+    graph, agent = Graph("g", deps=Deps), Agent("a", instructions="", tools=[add])
+    needs_more = Agent("m", instructions="", deps=MoreDeps)
+    options = graph.fork("options", {"cheap": "Cheapest.", "safe": "Safest."}, tools=[add], on_error="drop")
+    assert_type(options, Branches)
+    graph.fork("listed", ["One.", "Two."])
+    graph.fork("late", over=topics, prompt=text_of, limit=4)
+    graph.fork("late", over=topics, prompt=len)  # type: ignore[arg-type]
+    graph.fork("late", {"cheap": 1})  # type: ignore[dict-item]
+    graph.fork("late", ["One."], on_error="ignore")  # type: ignore[arg-type]
+    graph.fork("late", ["One."], agent=needs_more)  # type: ignore[arg-type]
+    graph.fork("late", ["One."], body=Graph("b", deps=Deps))
+    graph.fork("late", ["One."], body=Graph("b", deps=MoreDeps))  # type: ignore[arg-type]
+    notes = graph.spawn("notes", agent, over=[1, 2], prompt=str)
+    graph.spawn("notes", Graph("b"), over=topics, prompt=text_of, limit=8)
+    graph.spawn("notes", agent, over=[1, 2], prompt=text_of)  # type: ignore[misc]
+    graph.spawn("notes", needs_more, over=[1, 2], prompt=str)  # type: ignore[arg-type]
+    assert_type(graph.join("best", options, winner(judge=agent)), Node)
+    graph.join("report", notes, all_of(at_least=3, timeout=60, on_error="collect"))
+    graph.join("report", graph.tool("act"), all_of())  # type: ignore[arg-type]
+    graph.join("report", notes, "all_of")  # type: ignore[arg-type]
+    assert_type(winner(choose=min), Winner)
+    winner(judge=agent, choose=min)  # type: ignore[call-overload]
+    winner()  # type: ignore[call-overload]
+    all_of(on_error="raise")  # type: ignore[arg-type]
+    all_of(order="random")  # type: ignore[arg-type]

@@ -1,0 +1,280 @@
+"""The reducer's part about moving on: to a node, to the end, into branches; and what happens in these.
+
+A branch is a run within the run: it has a ``State`` of its own, which the same functions bring forward. Its commands
+get its id in front of their ``branch``; the ``End`` of its state is its own end, and brings the join forward.
+"""
+
+from collections.abc import Callable
+
+from attrs import evolve
+
+from agentkv.chain import LABEL_LINE, Message
+from agentkv.errors import AgentKVError
+from agentkv.graph import END, AllOf, Branches, Join
+from agentkv.graph.path import BranchId, Path
+from agentkv.runtime import joining
+from agentkv.runtime.asking import Step, ask, fail, told
+from agentkv.runtime.cancelling import over, parted
+from agentkv.runtime.events import (
+    BranchChosen,
+    BranchFailed,
+    Inner,
+    JoinTimedOut,
+    RunFailed,
+    RunFinished,
+)
+from agentkv.runtime.program import Program
+from agentkv.runtime.state import Adopt, Branch, Branching, Choose, Command, End, Leave, ListBranches, State, Wait
+
+__all__ = ("begin", "chosen", "deliver", "go", "inside", "timed_out")
+
+Reduce = Callable[[Program, State, Inner], Step]
+
+
+def go(program: Program, state: State, target: str, at: float, *, text: str, complete: bool = True) -> Step:
+    """Go on to the node ``target``, or end with the answer ``text``."""
+    if target == END:
+        return state, (End(event=RunFinished(text=text, complete=complete, at=at)),)
+    node = program.graph.nodes[target]
+    if not isinstance(node, Branches):
+        return ask(program, state, target, at)
+    visit = state.visits.get(target, 0) + 1
+    state = evolve(state, phase="branching", node=target, visits={**state.visits, target: visit})
+    if node.over is None:
+        return begin(program, state, node.declared, at)
+    last = state.messages[-1]
+    speaker = state.speaker if last.role == "assistant" else None
+    return state, (ListBranches(node=target, text=text, speaker=speaker),)
+
+
+def begin(program: Program, state: State, listed: tuple[tuple[str, str], ...], at: float) -> Step:
+    """Begin the branches of the node that the run is at, given by label and text."""
+    node = program.graph.nodes[state.node]
+    assert isinstance(node, Branches)
+    if not listed:
+        return fail(state, "JoinError", f"node {node.name!r} has no branches: its over= listed nothing", at)
+    if len(listed) > node.most:
+        message = f"node {node.name!r}: {len(listed)} branches were listed, above limit={node.most}"
+        return fail(state, "LimitExceeded", message, at)
+    visit, apart = state.visits[node.name], node.kind == "spawn"
+    started = tuple(
+        Branch(id=BranchId(node.name, visit, label), state=_apart(state, text) if apart else _on_trunk(state, text))
+        for label, text in listed
+    )
+    state = evolve(state, branching=Branching(node=node.name, visit=visit, branches=started, apart=apart))
+    strategy = program.graph.join_of(node.name).strategy
+    commands: list[Command] = []
+    if isinstance(strategy, AllOf) and strategy.timeout is not None:
+        join = program.graph.join_of(node.name).name
+        commands.append(Wait(seconds=strategy.timeout, then=JoinTimedOut(node=join, visit=visit, at=at)))
+    for branch in started:
+        state, more = _enter(program, state, branch, at)
+        commands += more
+        if state.branching is None or any(isinstance(command, End) for command in more):
+            return state, tuple(commands)
+        if node.limits is not None:
+            commands.append(_deadline(branch.id, node.limits.seconds, at))
+    state, more = _act(program, state, at)
+    return state, (*commands, *more)
+
+
+def _on_trunk(state: State, instruction: str) -> State:
+    trunk = State(
+        run_id=state.run_id,
+        messages=state.messages,
+        chains=state.chains,
+        known=state.known,
+        numbered=state.numbered,
+        speaker=state.speaker,
+    )
+    return told(trunk, instruction)
+
+
+def _apart(state: State, prompt: str) -> State:
+    return State(run_id=state.run_id, messages=(Message(role="user", content=prompt),))
+
+
+def _deadline(branch: BranchId, seconds: float, at: float) -> Wait:
+    message = f"Limits.seconds={seconds:g} reached"
+    failed = BranchFailed(kind="LimitExceeded", message=message, at=at, branch=(branch,))
+    return Wait(seconds=seconds, then=failed)
+
+
+def _enter(program: Program, state: State, branch: Branch, at: float) -> Step:
+    """Ask for the first generation of ``branch``."""
+    inner, own = program.branches[branch.id.node], _aware(state, branch)
+    try:
+        step = go(inner, own, inner.graph.start, at, text=own.messages[-1].content)
+    except AgentKVError as error:
+        step = fail(own, type(error).__name__, str(error), at)
+    return _settled(program, state, branch, step, at)
+
+
+def deliver(program: Program, state: State, event: Inner, reduce: Reduce) -> Step:
+    """Bring the branch forward in which ``event`` happened; what comes after its end changes nothing."""
+    head, inner = event.branch[0], evolve(event, branch=event.branch[1:])
+    branch = next((each for each in (state.branching.every if state.branching else ()) if each.id == head), None)
+    if branch is None or branch.status != "running":
+        return state, ()
+    if isinstance(inner, BranchFailed) and not inner.branch:
+        step = fail(branch.state, inner.kind, inner.message, inner.at)
+    else:
+        step = reduce(program.branches[head.node], _aware(state, branch), inner)
+    return _settled(program, state, branch, step, event.at)
+
+
+def inside(program: Program, state: State, branch: Path) -> tuple[Program, State] | None:
+    """The program and the state of ``branch``, from where these two are; None if it does not run."""
+    for head in branch:
+        found = next((each for each in (state.branching.every if state.branching else ()) if each.id == head), None)
+        if found is None or found.status != "running":
+            return None
+        program, state = program.branches[head.node], found.state
+    return program, state
+
+
+def _aware(state: State, branch: Branch) -> State:
+    """The branch's state, which knows what the rest of the run has spent."""
+    assert state.branching is not None
+    elsewhere = state.elsewhere.plus(state.spent)
+    for other in state.branching.every:
+        elsewhere = elsewhere if other.id == branch.id else elsewhere.plus(other.state.all_spent)
+    return evolve(branch.state, elsewhere=elsewhere)
+
+
+def _settled(program: Program, state: State, branch: Branch, step: Step, at: float) -> Step:
+    """Put what a branch came to into ``state``, and see what its end, if it is that, means to the join."""
+    own, commands = step
+    end = next((command for command in commands if isinstance(command, End)), None)
+    inward = tuple(_inside(branch.id, command) for command in commands if not isinstance(command, End))
+    if end is None:
+        return _with(state, evolve(branch, state=own)), inward
+    if end.whole:
+        return _with(state, evolve(branch, state=own)), (end,)
+    done = isinstance(end.event, RunFinished)
+    text = end.event.text if isinstance(end.event, RunFinished) else end.event.message
+    ended = over(program, evolve(branch, state=evolve(own, end=end.event)), "done" if done else "failed", text)
+    state, more = _ended(program, _with(state, ended), ended, end.event, at)
+    return state, (*inward, *more)
+
+
+def _inside(branch: BranchId, command: Command) -> Command:
+    if isinstance(command, Wait):
+        command = evolve(command, then=evolve(command.then, branch=(branch, *command.then.branch)))
+    assert not isinstance(command, End)
+    return evolve(command, branch=(branch, *command.branch))
+
+
+def _with(state: State, branch: Branch) -> State:
+    assert state.branching is not None
+    branches = tuple(branch if each.id == branch.id else each for each in state.branching.branches)
+    side = branch if state.branching.side is not None and state.branching.side.id == branch.id else state.branching.side
+    return evolve(state, branching=evolve(state.branching, branches=branches, side=side))
+
+
+def _ended(program: Program, state: State, branch: Branch, end: RunFinished | RunFailed, at: float) -> Step:
+    assert state.branching is not None
+    node, join = joining.join_at(program, state)
+    side = branch.id.node == join.name
+    if isinstance(end, RunFailed) and (side or joining.on_error(node, join) == "fail"):
+        return fail(state, end.kind, f"branch {branch.id.label!r} of {branch.id.node!r}: {end.message}", at)
+    if side:
+        return _told_by_side(program, state, join, branch, at)
+    state = evolve(state, branching=evolve(state.branching, ended=(*state.branching.ended, branch.id.label)))
+    state, commands = _act(program, state, at)
+    # What becomes of a branch that may be adopted is not known yet; of any other only its text is wanted.
+    leaving = () if join.adopts and branch.status == "done" else (Leave(branch=(branch.id,)),)
+    return state, (*leaving, *commands)
+
+
+def timed_out(program: Program, state: State, event: JoinTimedOut) -> Step:
+    """Note that a join has waited long enough."""
+    if state.branching is None or state.branching.visit != event.visit:
+        return state, ()
+    if joining.join_at(program, state)[1].name != event.node:
+        return state, ()
+    return _act(program, evolve(state, branching=evolve(state.branching, late=True)), event.at)
+
+
+def chosen(program: Program, state: State, event: BranchChosen) -> Step:
+    """Adopt the branch that the user's function named."""
+    if state.branching is None:
+        return state, ()
+    return _adopt(program, state, event.label, event.at)
+
+
+def _act(program: Program, state: State, at: float) -> Step:
+    """Do what the join's verdict is, if there is one already."""
+    assert state.branching is not None
+    if state.branching.side is not None:
+        return state, ()
+    node, join = joining.join_at(program, state)
+    verdict = joining.verdict(node, join, state.branching)
+    if verdict.kind == "wait":
+        return _follow(program, state)
+    if verdict.kind == "fail":
+        return fail(state, "JoinError", f"join {join.name!r}: {verdict.problem}", at)
+    if verdict.kind == "adopt":
+        return _adopt(program, state, verdict.labels[0], at)
+    outputs = tuple(each for each in joining.entries(node, join, state.branching) if each[0] in verdict.labels)
+    if verdict.kind == "choose":
+        return state, (Choose(node=join.name, outputs=outputs),)
+    text = joining.joined(outputs)
+    if join.name in program.branches:
+        return _aside(program, state, join, text, at, choices=verdict.labels if join.adopts else ())
+    return _gather(program, state, join, text, at)
+
+
+def _follow(program: Program, state: State) -> Step:
+    follow = joining.ahead(program, state, {})
+    if follow is None:
+        return state, ()
+    known = {tip.agent: len(tip.chain) for tip in follow.tips}
+    return evolve(state, known={**state.known, **known}), (follow,)
+
+
+def _aside(program: Program, state: State, join: Join, text: str, at: float, choices: tuple[str, ...] = ()) -> Step:
+    """Ask who is beside the main chain, with the outputs before its eyes: a branch of its own, on the trunk."""
+    assert state.branching is not None
+    own = evolve(_on_trunk(state, text), choices=choices)
+    side = Branch(id=joining.side_id(state.branching, join), state=own)
+    return _enter(program, evolve(state, branching=evolve(state.branching, side=side)), side, at)
+
+
+def _told_by_side(program: Program, state: State, join: Join, side: Branch, at: float) -> Step:
+    leave = Leave(branch=(side.id,))
+    if join.adopts:
+        label = side.state.messages[-1].content.partition("\n")[0].removeprefix(LABEL_LINE)
+        state, commands = _adopt(program, state, label, at)
+    else:
+        state, commands = _gather(program, state, join, side.text, at)
+    return state, (leave, *commands)
+
+
+def _gather(program: Program, state: State, join: Join, text: str, at: float) -> Step:
+    """Let ``text`` enter the main chain, behind all branches."""
+    assert state.branching is not None
+    late = tuple(Leave(branch=(each.id,)) for each in state.branching.branches if each.status == "running")
+    state = told(parted(program, state), text)
+    state, commands = go(program, state, program.graph.after(join.name), at, text=text)
+    return state, (*late, *commands)
+
+
+def _adopt(program: Program, state: State, label: str, at: float) -> Step:
+    """Go on as the branch ``label``: its conversation and its chains are the run's from here on."""
+    assert state.branching is not None
+    winner = next(branch for branch in state.branching.branches if branch.id.label == label)
+    losers = tuple(Leave(branch=(each.id,)) for each in state.branching.branches if each is not winner)
+    own, end = winner.state, winner.state.end
+    state = evolve(
+        parted(program, state),
+        messages=own.messages,
+        chains=own.chains,
+        known=own.known,
+        numbered=own.numbered,
+        speaker=own.speaker,
+    )
+    target = program.graph.after(program.graph.join_of(winner.id.node).name)
+    complete = isinstance(end, RunFinished) and end.complete
+    state, commands = go(program, state, target, at, text=winner.text, complete=complete)
+    return state, (Adopt(branch=(winner.id,)), *losers, *commands)

@@ -1,0 +1,60 @@
+"""The user's functions about branches: listing them at run time, and choosing one."""
+
+from collections.abc import Callable
+
+from agentkv.errors import NodeError
+from agentkv.graph import Branches, Join, Winner, label_branches
+from agentkv.runtime.events import BranchChosen, BranchesListed
+from agentkv.runtime.program import Program
+from agentkv.runtime.state import Choose, ListBranches
+from agentkv.tools import clean_text
+
+__all__ = ("choose", "list_branches")
+
+Now = Callable[[], float]
+
+
+async def list_branches(program: Program, command: ListBranches, now: Now) -> BranchesListed:
+    """Have ``over`` and ``prompt`` of a fork or spawn say what its branches are. Raises ``NodeError``."""
+    node = program.graph.nodes[command.node]
+    assert isinstance(node, Branches)
+    assert node.over is not None
+    assert node.prompt is not None
+    given = command.text if command.speaker is None else _answer(program, command.speaker, command.text)
+    try:
+        items = list(node.over(given))
+        texts: list[object] = [node.prompt(item) for item in items]
+    except Exception as error:
+        raise NodeError(
+            f"node {node.name!r}: its over= or prompt= function raised {type(error).__name__}: {error}"
+        ) from error
+    labels = label_branches(items, named=node.kind == "spawn")
+    pairs = tuple((clean_text(label), _text(node, text)) for label, text in zip(labels, texts, strict=True))
+    return BranchesListed(node=node.name, branches=pairs, at=now(), branch=command.branch)
+
+
+def _text(node: Branches, made: object) -> str:
+    if not isinstance(made, str) or not made.strip():
+        raise NodeError(f"node {node.name!r}: its prompt= function returned {made!r}, which is no text")
+    return clean_text(made)
+
+
+def _answer(program: Program, speaker: str, text: str) -> object:
+    answer: object = program.agents[speaker].agent.validate_output(text)
+    return answer
+
+
+async def choose(program: Program, command: Choose, now: Now) -> BranchChosen:
+    """Have the function of ``winner(choose=...)`` name a branch. Raises ``NodeError``."""
+    join = program.graph.nodes[command.node]
+    assert isinstance(join, Join)
+    assert isinstance(join.strategy, Winner)
+    assert join.strategy.choose is not None
+    outputs = dict(command.outputs)
+    try:
+        label = join.strategy.choose(outputs)
+    except Exception as error:
+        raise NodeError(f"join {join.name!r}: its choose= function raised {type(error).__name__}: {error}") from error
+    if label not in outputs:
+        raise NodeError(f"join {join.name!r}: its choose= function returned {label!r}; there are {', '.join(outputs)}")
+    return BranchChosen(node=join.name, label=label, at=now(), branch=command.branch)

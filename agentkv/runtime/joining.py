@@ -1,0 +1,137 @@
+"""The reducer's part about joins: when one has what it needs, what comes of it, and how much of that is certain."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from attrs import frozen
+
+from agentkv.graph import AllOf, Branches, First, Join, OnError, Summary, Winner
+from agentkv.graph.path import BranchId
+from agentkv.runtime.program import Program
+from agentkv.runtime.rendering import begun
+from agentkv.runtime.state import Branch, Branching, Follow, State, Tip
+
+__all__ = ("Verdict", "ahead", "entries", "join_at", "joined", "on_error", "side_id", "verdict")
+
+
+@frozen
+class Verdict:
+    """What a join does now: ``"wait"``; or ``"adopt"`` the branch ``labels[0]``; or take the outputs of ``labels`` and
+    ``"gather"`` them, have a ``"judge"`` or a function ``"choose"`` among them; or ``"fail"`` with ``problem``.
+    """
+
+    kind: Literal["wait", "adopt", "gather", "judge", "choose", "fail"]
+    labels: tuple[str, ...] = ()
+    problem: str = ""
+
+
+WAIT = Verdict("wait")
+
+
+def join_at(program: Program, state: State) -> tuple[Branches, Join]:
+    """The fork or spawn that the run is at, and its join."""
+    assert state.branching is not None
+    node = program.graph.nodes[state.branching.node]
+    assert isinstance(node, Branches)
+    return node, program.graph.join_of(node.name)
+
+
+def on_error(node: Branches, join: Join) -> OnError:
+    """What a branch's error means here; to a join that takes one branch, ``"collect"`` means ``"drop"``."""
+    wanted = (isinstance(join.strategy, AllOf) and join.strategy.on_error) or node.on_error
+    return "drop" if wanted == "collect" and join.adopts else wanted
+
+
+def verdict(node: Branches, join: Join, branching: Branching) -> Verdict:
+    """What ``join`` makes of the branches as they are."""
+    running = sum(branch.status == "running" for branch in branching.branches)
+    ready = tuple(label for label, _ in entries(node, join, branching))
+    match join.strategy:
+        case First():
+            if ready:
+                return Verdict("adopt", ready[:1])
+            return WAIT if running else Verdict("fail", problem="every branch failed")
+        case Winner(judge=judge):
+            if running:
+                return WAIT
+            if len(ready) < 2:
+                return Verdict("adopt", ready) if ready else Verdict("fail", problem="every branch failed")
+            return Verdict("choose" if judge is None else "judge", ready)
+        case AllOf() as strategy:
+            return _enough(strategy, ready, running, branching.late)
+        case Summary():
+            return _enough(AllOf(at_least=None, timeout=None, on_error=None, order="declared"), ready, running, False)
+
+
+def _enough(strategy: AllOf, ready: tuple[str, ...], running: int, late: bool) -> Verdict:
+    needed = strategy.at_least or max(1, len(ready) + running)
+    if len(ready) + running < needed:
+        return Verdict("fail", problem=f"only {len(ready)} of the {needed} outputs that it needs can come")
+    if late and len(ready) < needed:
+        return Verdict("fail", problem=f"only {len(ready)} of {needed} outputs came within {strategy.timeout:g} s")
+    waits = strategy.timeout is not None and not late
+    return Verdict("gather", ready) if not running or (len(ready) >= needed and not waits) else WAIT
+
+
+def entries(node: Branches, join: Join, branching: Branching) -> tuple[tuple[str, str], ...]:
+    """What the branches that ended give the join: label and text, in the join's order."""
+    by_label = {branch.id.label: branch for branch in branching.branches}
+    order = branching.ended if _by_arrival(join) else tuple(by_label)
+    found = ((label, _entry(by_label[label], on_error(node, join))) for label in order)
+    return tuple((label, text) for label, text in found if text is not None)
+
+
+def _by_arrival(join: Join) -> bool:
+    return isinstance(join.strategy, First) or (isinstance(join.strategy, AllOf) and join.strategy.order == "arrival")
+
+
+def _entry(branch: Branch, errors: OnError) -> str | None:
+    if branch.status == "done":
+        return branch.text
+    return f"failed: {branch.text}" if branch.status == "failed" and errors == "collect" else None
+
+
+def joined(outputs: tuple[tuple[str, str], ...]) -> str:
+    """The text in which outputs enter a chain, each behind its label."""
+    return "\n\n".join(f"{label}:\n{text}" for label, text in outputs)
+
+
+def ahead(program: Program, state: State, decoding: Mapping[str, str]) -> Follow | None:
+    """How the prompt behind the join is certain to begin: with the outputs up to the first that is missing.
+
+    ``decoding`` is what running branches have said so far, by label: of the one that is next in the join's order it
+    counts as far as it is there. None where nothing is certain.
+    """
+    node, join = join_at(program, state)
+    assert state.branching is not None
+    side = program.branches.get(join.name)
+    text = _ready(node, join, state.branching, decoding)
+    if not text or state.branching.side is not None or (join.adopts and side is None):
+        return None
+    asked = program if side is None else side
+    found = asked.nodes.get(program.graph.after(join.name) if side is None else side.graph.start)
+    if found is None:
+        return None
+    tip = Tip(agent=found.agent.agent.name, chain=begun(program, found.agent, state, text))
+    return Follow(tips=(tip,), branch=() if side is None else (side_id(state.branching, join),))
+
+
+def side_id(branching: Branching, join: Join) -> BranchId:
+    """Who is asked beside the main chain, when the branches are done."""
+    return BranchId(join.name, branching.visit, "judge" if join.adopts else "summary")
+
+
+def _ready(node: Branches, join: Join, branching: Branching, decoding: Mapping[str, str]) -> str:
+    given = dict(entries(node, join, branching))
+    running = [branch.id.label for branch in branching.branches if branch.status == "running"]
+    if _by_arrival(join):
+        # Which of several comes next nobody knows.
+        order = [*given, *(running if len(running) == 1 else ())]
+    else:
+        order = [branch.id.label for branch in branching.branches if branch.id.label in {*given, *running}]
+    found: list[tuple[str, str]] = []
+    for label in order:
+        found.append((label, given.get(label, decoding.get(label, "").rstrip())))
+        if label not in given:
+            break
+    return joined(tuple(found))

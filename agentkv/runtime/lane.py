@@ -1,0 +1,84 @@
+"""What one chain of a run has under way: the main chain's, or a branch's."""
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+from anyio.abc import TaskStatus
+
+from agentkv.errors import AgentKVError, StoreError
+from agentkv.graph.path import Path
+from agentkv.runtime.dispatcher import Dispatcher
+from agentkv.runtime.follower import Follower
+from agentkv.runtime.generator import Generator
+from agentkv.runtime.program import Program
+from agentkv.runtime.session import News, Session
+from agentkv.runtime.state import CallTool
+from agentkv.runtime.tenure import Tenure
+
+__all__ = ("Lane",)
+
+
+class Lane:
+    """Owns the tasks of one branch (``()``: of the main chain), its follower, and what it holds in the engine.
+
+    Nothing can be started before ``run`` runs; whatever was ends with it.
+    """
+
+    def __init__(self, session: Session, program: Program, branch: Path, tenure: Tenure) -> None:
+        self.program, self.branch, self.tenure = program, branch, tenure
+        self.follower = Follower(
+            session.engine,
+            session.kv,
+            session.ledger,
+            tenure,
+            session.run_id,
+            session.salt,
+            session.publish,
+            branch=branch,
+            prefetches=session.prefetches,
+        )
+        self.generator = Generator(session, program, branch, tenure)
+        self._dispatcher = Dispatcher(session, program, branch)
+        self._session = session
+        self._gone = anyio.Event()
+
+    @property
+    def abandoned(self) -> list[str]:
+        """Sync tools whose thread nobody waits for any more."""
+        return self._dispatcher.abandoned
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Prefill ahead, and be there for other tasks, until cancelled."""
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                task_status.started()
+                await self.follower.run()
+        finally:
+            self._gone.set()
+
+    def call(self, command: CallTool) -> None:
+        """Start a tool call."""
+        self._dispatcher.start(self._tasks, command, self.tenure.as_parent)
+
+    def expect(self, seconds: float | None) -> None:
+        """The lane's chains are wanted again in ``seconds``, None if that is not known."""
+        self._tasks.start_soon(self.tenure.waiting, seconds)
+
+    def start(self, work: Callable[[], Awaitable[News]], name: str) -> None:
+        """Start a task whose outcome, or error, is reported. An error of the journal is not the branch's own."""
+        self._tasks.start_soon(self._report, work, name=name)
+
+    async def _report(self, work: Callable[[], Awaitable[News]]) -> None:
+        try:
+            news = await work()
+        except StoreError:
+            raise
+        except AgentKVError as error:
+            news = error
+        self._session.report(self.branch, news)
+
+    async def stop(self) -> None:
+        """End everything that the lane has under way; its requests are out of the engine then."""
+        self._tasks.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await self._gone.wait()

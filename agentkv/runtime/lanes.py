@@ -1,0 +1,78 @@
+"""The lanes of a run: the main chain's, and those of its branches as they come and go."""
+
+from anyio.abc import TaskGroup
+
+from agentkv.graph.path import Path
+from agentkv.runtime.heartbeat import Heartbeat
+from agentkv.runtime.lane import Lane
+from agentkv.runtime.program import Program
+from agentkv.runtime.session import Session
+from agentkv.runtime.tenure import Tenure
+
+__all__ = ("Lanes",)
+
+
+class Lanes:
+    """Owns the lanes by branch. What they hold in the engine is kept alive from their beginning to their end."""
+
+    def __init__(self, session: Session, program: Program, tenure: Tenure, heartbeat: Heartbeat) -> None:
+        self._session, self._heartbeat = session, heartbeat
+        self._main = Lane(session, program, (), tenure)
+        self._lanes: dict[Path, Lane] = {(): self._main}
+        self._abandoned: list[str] = []
+
+    @property
+    def abandoned(self) -> tuple[str, ...]:
+        """Sync tools of all lanes whose thread nobody waits for any more."""
+        return (*self._abandoned, *(tool for lane in self._lanes.values() for tool in lane.abandoned))
+
+    async def begin(self, work: TaskGroup) -> None:
+        """Start the main chain's lane in ``work``."""
+        self._heartbeat.join(self._main.tenure)
+        await work.start(self._main.run)
+
+    def get(self, branch: Path) -> Lane | None:
+        """The lane of ``branch`` if there is one."""
+        return self._lanes.get(branch)
+
+    async def open(self, work: TaskGroup, branch: Path) -> Lane:
+        """The lane of ``branch``, begun in ``work`` if it is not yet."""
+        if (lane := self._lanes.get(branch)) is not None:
+            return lane
+        outer = await self.open(work, branch[:-1])
+        program = outer.program.branches[branch[-1].node]
+        lane = self._lanes[branch] = Lane(self._session, program, branch, outer.tenure.inner())
+        self._heartbeat.join(lane.tenure)
+        await work.start(lane.run)
+        return lane
+
+    async def leave(self, branch: Path) -> None:
+        """Stop what ``branch`` and its branches have under way, then give back what they hold."""
+        for lane in await self._end(branch):
+            await lane.tenure.leave()
+
+    async def adopt(self, branch: Path) -> None:
+        """Let what ``branch`` holds be held for the chain that it came from. Nothing of it is under way."""
+        outer = self._lanes[branch[:-1]].tenure
+        for lane in await self._end(branch):
+            if lane.branch == branch:
+                await outer.take_over(lane.tenure)
+
+    async def close(self) -> None:
+        """The run is over, and nothing of it is under way: give back all that it holds."""
+        lanes = [*self._lanes.values()]
+        for lane in lanes:
+            self._heartbeat.part(lane.tenure)
+        # The run's place takes those of its branches with it; what has no place is given back by itself.
+        for lane in lanes:
+            if lane is self._main or lane.tenure.ticket is None:
+                await lane.tenure.leave()
+
+    async def _end(self, branch: Path) -> list[Lane]:
+        ended = [lane for at, lane in self._lanes.items() if at[: len(branch)] == branch]
+        for lane in ended:
+            await lane.stop()
+            self._heartbeat.part(lane.tenure)
+            self._abandoned += lane.abandoned
+            del self._lanes[lane.branch]
+        return ended

@@ -1,0 +1,52 @@
+"""What all runs of a runtime share, and what a caller asked for of one."""
+
+from typing import Any
+
+import anyio
+from attrs import field, frozen
+
+from agentkv.config import KVConfig
+from agentkv.engines.base import Engine
+from agentkv.follow import ToolTimes, WorkingSets
+from agentkv.report import Residency
+from agentkv.runtime.anchors import Anchors
+from agentkv.runtime.heartbeat import Heartbeat
+from agentkv.runtime.records import KVRecords
+from agentkv.store import Store
+
+__all__ = ("Order", "Services")
+
+
+@frozen(kw_only=True)
+class Services:
+    """What all runs of a runtime share.
+
+    ``live`` are the runs that have not ended. ``threads`` bounds the worker threads of sync tools;
+    ``tool_times`` and ``working_sets`` are what was learnt from earlier runs.
+    """
+
+    engine: Engine
+    store: Store
+    residency: Residency
+    kv: KVConfig
+    threads: anyio.CapacityLimiter
+    heartbeat: Heartbeat
+    anchors: Anchors
+    records: KVRecords
+    tool_times: ToolTimes
+    working_sets: WorkingSets
+    live: set[Any] = field(factory=set)
+
+
+@frozen(kw_only=True)
+class Order:
+    """What a caller asked for: the run's own settings beside those of its runtime.
+
+    ``working_set``: tokens that the run will hold at its largest, None to have that estimated.
+    """
+
+    run_id: str
+    prompt: str
+    deps: Any
+    salt: str | None
+    working_set: int | None = None

@@ -1,0 +1,60 @@
+"""What the lanes of one run have in common."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import anyio
+from attrs import frozen
+
+from agentkv.config import KVConfig
+from agentkv.engines.base import Engine
+from agentkv.errors import AgentKVError
+from agentkv.follow import ToolTimes
+from agentkv.graph.path import Path
+from agentkv.report import Ledger
+from agentkv.runtime.events import (
+    BranchChosen,
+    BranchesListed,
+    BranchFailed,
+    CallFinished,
+    CallStarted,
+    GenerationFinished,
+    JoinTimedOut,
+    RunEvent,
+)
+from agentkv.runtime.gate import Gate
+
+__all__ = ("News", "Session")
+
+#: What is put before the reducer by what runs outside of it; an error ends the branch, or the run, that it is in.
+News: TypeAlias = (
+    CallStarted
+    | CallFinished
+    | GenerationFinished
+    | BranchesListed
+    | BranchChosen
+    | BranchFailed
+    | JoinTimedOut
+    | AgentKVError
+)
+
+
+@frozen(kw_only=True)
+class Session:
+    """One run's share in a runtime: ``prefetches`` bounds those that are in the engine at once.
+
+    ``publish`` takes events that are not journalled, ``report`` what the reducer is to know, and where it happened.
+    """
+
+    engine: Engine
+    kv: KVConfig
+    ledger: Ledger
+    gate: Gate
+    prefetches: anyio.Semaphore
+    threads: anyio.CapacityLimiter
+    tool_times: ToolTimes
+    run_id: str
+    salt: str | None
+    deps: Any
+    publish: Callable[[RunEvent], None]
+    report: Callable[[Path, News], None]
