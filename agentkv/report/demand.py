@@ -1,7 +1,7 @@
 """What a recorded workload asks of an engine's KV: prompts, what they have in common, and time."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import count
 from statistics import median
 
@@ -18,7 +18,8 @@ class RecordedPrompt:
     """One prompt of a chain: its length and its answer's in tokens, and the keys of its whole blocks in order.
 
     A key stands for a block and all before it, so equal keys mean equal prefixes; None: what the prompts have in
-    common was not recorded, but of this one ``reused`` tokens were found in a cache. Seconds, None where not
+    common was not recorded, but of this one ``reused`` tokens were found in a cache. ``fork``: what the chain is a
+    branch of, where that was recorded. Seconds, None where not
     recorded: ``at`` and ``end`` of its generation, ``wait`` for its first token, ``tool`` that ran before it.
     """
 
@@ -27,6 +28,7 @@ class RecordedPrompt:
     output: int
     keys: Sequence[int] | None = None
     reused: int | None = None
+    fork: str | None = None
     at: float | None = None
     end: float | None = None
     wait: float | None = None
@@ -101,7 +103,7 @@ def _known(keys: Sequence[int], seen: set[int]) -> int:
     return next((place for place, key in enumerate(keys) if key not in seen), len(keys))
 
 
-def _branches(chains: Iterable[Sequence[RecordedPrompt]], block_size: int) -> tuple[int | None, int]:
+def _branches(chains: Collection[Sequence[RecordedPrompt]], block_size: int) -> tuple[int | None, int]:
     """Chains that share a prefix, and its length: the prefix that would otherwise be held most often in vain."""
     shared: Counter[int] = Counter()
     depth: dict[int, int] = {}
@@ -109,12 +111,22 @@ def _branches(chains: Iterable[Sequence[RecordedPrompt]], block_size: int) -> tu
         own: dict[int, int] = {}
         for prompt in chain:
             if prompt.keys is None:
-                return None, 0
+                return _forks(chains)
             own.update(zip(prompt.keys, count(block_size, block_size), strict=False))
         shared.update(own.keys())
         depth.update(own)
     found = ((times, depth[key]) for key, times in shared.items() if depth[key] >= LEAST_TRUNK)
     return max(found, key=lambda pair: ((pair[0] - 1) * pair[1], pair[1]), default=(1, 0))
+
+
+def _forks(chains: Iterable[Sequence[RecordedPrompt]]) -> tuple[int | None, int]:
+    """Branches of the widest recorded fork, and what the first prompts of all of them found in the cache."""
+    forks: dict[str, list[int]] = {}
+    for first, *_ in chains:
+        if first.fork is not None:
+            forks.setdefault(first.fork, []).append(first.reused or 0)
+    widest = max(forks.values(), key=len, default=[])
+    return (len(widest), min(widest)) if widest else (None, 0)
 
 
 def _working_set(chains: Sequence[Sequence[RecordedPrompt]], block_size: int) -> int:

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
+from attrs import define, field
+
 from agentkv.chain import Message
 from agentkv.report.demand import RecordedPrompt
 from agentkv.trace import HashRequest, HashSession, Trajectory
@@ -36,34 +38,67 @@ def prompts_of_sessions(sessions: Iterable[HashSession]) -> list[RecordedPrompt]
     return [_of_request(session, request) for session, request in asked]
 
 
-def _of_run(run: str, events: Sequence[Mapping[str, Any]]) -> Iterator[RecordedPrompt]:
+@define
+class _Branch:
+    """What a run's main chain, or a branch of it, has come to."""
+
+    name: str
+    fork: str | None
     asked: Mapping[str, Any] | None = None
-    started: dict[tuple[str, int], float] = {}
+    started: dict[tuple[str, int], float] = field(factory=dict)
     tool: float | None = None
-    reached: dict[str, int] = {}
+    reached: dict[str, int] = field(factory=dict)
+
+    def called(self, event: Mapping[str, Any]) -> None:
+        """A call was started, or has ended."""
+        call, at = (event["node"], event["index"]), event["at"]
+        if event["type"] == "call_started":
+            self.started[call] = at
+        else:
+            self.tool = max(self.tool or 0.0, at - self.started.get(call, at))
+
+    def finished(self, event: Mapping[str, Any]) -> RecordedPrompt | None:
+        """The prompt that was asked last, now that its answer is there."""
+        asked, self.asked = self.asked, None
+        if asked is None:
+            return None
+        agent, output = asked["agent"], len(event["token_ids"])
+        # A resume continues the prompt before it; of a first one, what the engine found is what it had seen.
+        reused = min(self.reached.get(agent, event["cached"]), event["prompt"])
+        self.reached[agent] = event["prompt"] + output
+        tool, self.tool = self.tool, None
+        return RecordedPrompt(
+            chain=f"{self.name} {agent}",
+            fork=self.fork,
+            tokens=event["prompt"],
+            output=output,
+            reused=reused,
+            at=asked["asked_at"],
+            end=event["at"],
+            wait=event["first_at"] - asked["asked_at"],
+            tool=tool,
+        )
+
+
+def _of_run(run: str, events: Sequence[Mapping[str, Any]]) -> Iterator[RecordedPrompt]:
+    branches: dict[str, _Branch] = {}
     for event in events:
-        kind, at = event["type"], event["at"]
-        if kind == "call_started":
-            started[event["node"], event["index"]] = at
-        elif kind == "call_finished":
-            tool = max(tool or 0.0, at - started.get((event["node"], event["index"]), at))
-        elif kind == "generation_asked":
-            asked = event
-        elif kind == "generation_finished" and asked is not None:
-            agent, output = asked["agent"], len(event["token_ids"])
-            yield RecordedPrompt(
-                chain=f"{run} {agent}",
-                tokens=event["prompt"],
-                output=output,
-                # A resume continues the prompt before it; of a first one, what the engine found is what it had seen.
-                reused=min(reached.get(agent, event["cached"]), event["prompt"]),
-                at=asked["asked_at"],
-                end=at,
-                wait=event["first_at"] - asked["asked_at"],
-                tool=tool,
-            )
-            reached[agent] = event["prompt"] + output
-            asked, tool = None, None
+        path = event.get("branch") or ()
+        branch = branches.setdefault(str(path), _branch(run, path))
+        if event["type"] in ("call_started", "call_finished"):
+            branch.called(event)
+        elif event["type"] == "generation_asked":
+            branch.asked = event
+        elif event["type"] == "generation_finished" and (prompt := branch.finished(event)):
+            yield prompt
+
+
+def _branch(run: str, path: Sequence[Mapping[str, Any]]) -> _Branch:
+    """``path`` names the branch by fork, visit and label, outermost first; empty on the main chain."""
+    if not path:
+        return _Branch(name=run, fork=None)
+    last = path[-1]
+    return _Branch(name=f"{run} {path}", fork=f"{run} {path[:-1]} {last.get('node')} {last.get('visit')}")
 
 
 def _of_trajectory(chain: str, trajectory: Trajectory, block_size: int) -> Iterator[RecordedPrompt]:

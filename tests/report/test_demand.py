@@ -67,3 +67,11 @@ def test_counts_of_an_engine_stand_in_for_keys() -> None:
     assert found.branches is None
     assert found.working_set == 3010
     assert demand(RecordedPrompt(chain="a", tokens=9, output=1)).reusable is None
+
+
+def test_forks_that_were_recorded_stand_in_for_keys() -> None:
+    def branch(chain: str, fork: str | None, reused: int) -> RecordedPrompt:
+        return RecordedPrompt(chain=chain, tokens=1000, output=10, reused=reused, fork=fork)
+
+    found = demand(branch("m", None, 0), branch("a", "f", 900), branch("b", "f", 800), branch("c", "g", 100))
+    assert (found.branches, found.trunk) == (2, 800)

@@ -49,6 +49,28 @@ def test_a_journal_gives_each_finished_generation_with_the_longest_tool_before_i
     assert (third.chain, third.reused, third.tool) == ("r other", 0, None)
 
 
+def test_branches_of_a_run_are_chains_of_their_own() -> None:
+    def on(label: str, event: dict[str, Any]) -> dict[str, Any]:
+        return {**event, "branch": [{"node": "options", "visit": 1, "label": label}]}
+
+    events = [
+        asked(0.0),
+        finished(100, 0, 0.5, 1.0),
+        on("cheap", asked(1.0)),
+        on("safe", asked(1.0)),
+        on("safe", finished(120, 96, 2.0, 3.0)),
+        on("cheap", finished(110, 64, 2.0, 4.0)),
+    ]
+    trunk, cheap, safe = prompts_of_journal({"r": events})
+    assert (trunk.fork, trunk.tokens) == (None, 100)
+    assert len({trunk.chain, cheap.chain, safe.chain}) == 3
+    assert cheap.fork == safe.fork is not None
+    assert {(cheap.tokens, cheap.reused, cheap.end), (safe.tokens, safe.reused, safe.end)} == {
+        (110, 64, 4.0),
+        (120, 96, 3.0),
+    }
+
+
 def test_prompts_of_several_runs_come_in_the_order_of_their_asking() -> None:
     runs = {"a": [asked(5.0), finished(9, 0, 6.0, 7.0)], "b": [asked(1.0), finished(9, 0, 2.0, 3.0)]}
     assert [prompt.chain for prompt in prompts_of_journal(runs)] == ["b main", "a main"]
@@ -89,7 +111,7 @@ def test_a_key_stands_for_a_block_and_all_before_it() -> None:
 def test_of_hashed_blocks_those_that_are_not_full_are_left_out() -> None:
     request = HashRequest(at=1.0, prompt=130, output=5, hashes=(1, 2, 3), duration=2.0, think=9.0, after_tool=True)
     later = HashRequest(at=0.5, prompt=64, output=5, hashes=(1,), think=9.0, after_tool=False)
-    session = HashSession(id="s", block_size=64, requests=(request, later))
+    session = HashSession(id="s", scope="f", block_size=64, requests=(request, later))
     second, first = prompts_of_sessions([session])
     assert (first.keys, first.end, first.tool) == ((1, 2), 3.0, 9.0)
     assert (second.keys, second.end, second.tool) == ((1,), None, None)
@@ -97,5 +119,5 @@ def test_of_hashed_blocks_those_that_are_not_full_are_left_out() -> None:
 
 def test_a_lone_request_without_an_end_has_no_time() -> None:
     request = HashRequest(at=1.0, prompt=64, output=5, hashes=(1,))
-    (prompt,) = prompts_of_sessions([HashSession(id="s", block_size=64, requests=(request,))])
+    (prompt,) = prompts_of_sessions([HashSession(id="s", scope="f", block_size=64, requests=(request,))])
     assert prompt.at is None
