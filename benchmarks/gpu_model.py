@@ -25,7 +25,7 @@ SHAPES = {
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 64,
-        "vocab_size": 32000,
+        "vocab_size": 49152,
     },
 }
 COMMON = {

@@ -149,9 +149,9 @@ class Hashes:
             session, request = plan.text.session, max(plan.requests, key=lambda each: each.prompt + each.output)
             node: Any = session.scope
             shared = 0
-            for depth, name in enumerate(request.hashes):
-                if (node, name) in nodes and shared == depth:
-                    shared = depth + 1
+            for name in request.hashes:
+                # A node that is new has nothing below it.
+                shared += (node, name) in nodes
                 node = nodes.setdefault((node, name), len(nodes))
             total += -(-plan.end_tokens // block) - min(shared * session.block_size, request.prompt) // block
         return total

@@ -1,7 +1,7 @@
 """Engines for the benchmark: one alive at a time, started anew only where its options must differ."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ __all__ = ("EngineHost",)
 
 FULL_WARM_UPS = 2
 SHORT_WARM_UP_TOKENS = 256
+FORCED_WARM_UP_TOKENS = 4
 
 
 class EngineHost:
@@ -99,6 +100,17 @@ class EngineHost:
             tokens = self._workload.prompt_tokens if number < FULL_WARM_UPS else short
             ids = random_ids(f"warm-up/{number}", tokens)
             await engine.prefill(PrefillRequest(request_id=f"warm-up/{number}", token_ids=list(ids)))
+        if self._workload.forces and self._warm_up:
+            await _force(engine)
+
+
+async def _force(engine: Engine) -> None:
+    """Have what an engine compiles for forced ids at their first use compiled now."""
+    ids = random_ids("warm-up/forced", FORCED_WARM_UP_TOKENS)
+    request = GenerateRequest(request_id="warm-up/forced", token_ids=[*ids], max_tokens=len(ids), forced=ids)
+    async with aclosing(engine.generate(request)) as deltas:
+        async for _ in deltas:
+            pass
 
 
 def _made_up(request: GenerateRequest) -> tuple[int, ...]:

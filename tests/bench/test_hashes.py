@@ -1,6 +1,7 @@
 """Sessions known as hashes: what is equal in the trace is equal in ids, and nothing else is."""
 
 import json
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from agentkv.bench import Benchmark, Hashes, Pace, choose_sessions, find_modes, run_benchmark
 from agentkv.bench.block_text import BlockText
 from agentkv.bench.common_prefix import common_prefix
+from agentkv.engines.sim import SimEngine
 from agentkv.errors import SetupError
 from agentkv.trace import HashRequest, HashSession
 
@@ -164,6 +166,27 @@ def test_sub_agents_start_behind_the_answer_that_they_did(trace: Path) -> None:
     assert first.group == second.group
     assert first.anchor_tokens == 128
     assert plans["one"].anchor_tokens == 150
+
+
+def test_a_sub_agent_waits_for_the_answer_behind_which_it_starts(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times: dict[str, tuple[float, float]] = {}
+    generate = SimEngine.generate
+
+    async def timed(self: SimEngine, request: Any) -> Any:
+        began = self.clock.now()
+        async with aclosing(generate(self, request)) as deltas:
+            async for delta in deltas:
+                # Noted before it is handed on: nobody comes back for what is behind the last one.
+                times[request.request_id] = (began, delta.at)
+                yield delta
+
+    monkeypatch.setattr(SimEngine, "generate", timed)
+    work = workload(trace)
+    run(work, "stock", floor_samples=0)
+    numbers = {plan.text.session.id: plan.number for plan in work.plans}
+    answered = times[f"bench/1/{numbers['one']}/0"][1]
+    assert times[f"bench/1/{numbers['one/a0']}/0"][0] == pytest.approx(answered + 1.0)
+    assert times[f"bench/1/{numbers['one/a1']}/0"][0] == pytest.approx(answered + 2.5)
 
 
 def test_the_working_set_counts_what_is_shared_once(trace: Path) -> None:

@@ -214,3 +214,18 @@ def test_an_engine_that_says_something_else_ends_the_replay(make: Make, monkeypa
     monkeypatch.setattr(SimEngine, "generate", deaf)
     with pytest.raises(EngineError, match=r"token 0 is \d+ and not \d+ as forced"):
         run(make(chains=1), "stock")
+
+
+def test_warming_up_forces_ids_where_the_workload_will(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    generate = SimEngine.generate
+
+    def listening(self: SimEngine, request: Any) -> Any:
+        asked.append(request)
+        return generate(self, request)
+
+    monkeypatch.setattr(SimEngine, "generate", listening)
+    run(make(chains=1), "stock", warm_up=1)
+    # A simulated engine is made anew, and warmed up, for each thing that is measured.
+    assert {name for each in asked if not (name := each.request_id).startswith("bench/")} == {"warm-up/forced"}
+    assert all(request.forced for request in asked)
