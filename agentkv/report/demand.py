@@ -1,7 +1,7 @@
 """What a recorded workload asks of an engine's KV: prompts, what they have in common, and time."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from itertools import count
 from statistics import median
 
@@ -26,7 +26,7 @@ class RecordedPrompt:
     chain: str
     tokens: int
     output: int
-    keys: Sequence[int] | None = None
+    keys: Sequence[Hashable] | None = None
     reused: int | None = None
     fork: str | None = None
     at: float | None = None
@@ -85,7 +85,7 @@ def demand_of(source: str, prompts: Iterable[RecordedPrompt], *, block_size: int
 
 
 def _reusable(prompts: Sequence[RecordedPrompt], block_size: int) -> float | None:
-    seen: set[int] = set()
+    seen: set[Hashable] = set()
     reused = 0
     for prompt in prompts:
         if prompt.keys is None:
@@ -99,16 +99,16 @@ def _reusable(prompts: Sequence[RecordedPrompt], block_size: int) -> float | Non
     return reused / total if total else None
 
 
-def _known(keys: Sequence[int], seen: set[int]) -> int:
+def _known(keys: Sequence[Hashable], seen: set[Hashable]) -> int:
     return next((place for place, key in enumerate(keys) if key not in seen), len(keys))
 
 
 def _branches(chains: Collection[Sequence[RecordedPrompt]], block_size: int) -> tuple[int | None, int]:
     """Chains that share a prefix, and its length: the prefix that would otherwise be held most often in vain."""
-    shared: Counter[int] = Counter()
-    depth: dict[int, int] = {}
+    shared: Counter[Hashable] = Counter()
+    depth: dict[Hashable, int] = {}
     for chain in chains:
-        own: dict[int, int] = {}
+        own: dict[Hashable, int] = {}
         for prompt in chain:
             if prompt.keys is None:
                 return _forks(chains)
@@ -150,7 +150,7 @@ def _timed(chains: Iterable[Sequence[RecordedPrompt]]) -> bool:
 
 def _held(chains: Sequence[Sequence[RecordedPrompt]], block_size: int) -> int:
     """Tokens that these chains hold at their largest: blocks that several have count once."""
-    shared: set[int] = set()
+    shared: set[Hashable] = set()
     alone = 0
     for chain in chains:
         largest = max(chain, key=lambda prompt: prompt.tokens + prompt.output)

@@ -35,7 +35,8 @@ def prompts_of_sessions(sessions: Iterable[HashSession]) -> list[RecordedPrompt]
     """The requests of sessions, in the order in which they were sent."""
     asked = [(session, request) for session in sessions for request in session.requests]
     asked.sort(key=lambda pair: pair[1].at)
-    return [_of_request(session, request) for session, request in asked]
+    scopes: dict[str, int] = {}
+    return [_of_request(session, request, scopes.setdefault(session.scope, len(scopes))) for session, request in asked]
 
 
 @define
@@ -135,14 +136,14 @@ def _extend(keys: list[int], text: str, size: int) -> None:
         keys.append(int.from_bytes(blake2b(block, digest_size=8).digest(), "big"))
 
 
-def _of_request(session: HashSession, request: HashRequest) -> RecordedPrompt:
+def _of_request(session: HashSession, request: HashRequest, scope: int) -> RecordedPrompt:
     # A request whose end was not recorded says nothing about which chains were alive together.
     end = request.at + request.duration if request.duration is not None else None
     return RecordedPrompt(
         chain=session.id,
         tokens=request.prompt,
         output=request.output,
-        keys=request.hashes[: request.prompt // session.block_size],
+        keys=tuple((scope, each) for each in request.hashes[: request.prompt // session.block_size]),
         at=request.at if end is not None or len(session.requests) > 1 else None,
         end=end,
         wait=request.ttft,

@@ -113,11 +113,18 @@ def test_of_hashed_blocks_those_that_are_not_full_are_left_out() -> None:
     later = HashRequest(at=0.5, prompt=64, output=5, hashes=(1,), think=9.0, after_tool=False)
     session = HashSession(id="s", scope="f", block_size=64, requests=(request, later))
     second, first = prompts_of_sessions([session])
-    assert (first.keys, first.end, first.tool) == ((1, 2), 3.0, 9.0)
-    assert (second.keys, second.end, second.tool) == ((1,), None, None)
+    assert (first.keys, first.end, first.tool) == (((0, 1), (0, 2)), 3.0, 9.0)
+    assert (second.keys, second.end, second.tool) == (((0, 1),), None, None)
 
 
 def test_a_lone_request_without_an_end_has_no_time() -> None:
     request = HashRequest(at=1.0, prompt=64, output=5, hashes=(1,))
     (prompt,) = prompts_of_sessions([HashSession(id="s", scope="f", block_size=64, requests=(request,))])
     assert prompt.at is None
+
+
+def test_hashes_of_unlike_scope_stand_for_unlike_blocks() -> None:
+    request = HashRequest(at=1.0, prompt=64, output=5, hashes=(1,))
+    one, two = (HashSession(id=name, scope=name, block_size=64, requests=(request,)) for name in "ab")
+    first, second = prompts_of_sessions([one, two])
+    assert first.keys != second.keys
