@@ -36,7 +36,8 @@ async def _run(target: Target, prompt: str, options: argparse.Namespace) -> Resu
         runtime.start(target.value, prompt, deps=target.get("deps")) as run,
     ):
         if not options.quiet:
-            await watch(run)
+            chat = runtime.format
+            await watch(run, hidden=[chat.tokenizer.decode([id_]) for id_ in chat.stop_ids])
         return await run.result()
 
 

@@ -98,7 +98,7 @@ def test_a_run_shows_itself_on_the_error_stream_alone(capsys: pytest.CaptureFixt
     lines = shown.err.splitlines()
     assert '> capital_of {"country":"France"}' in lines
     assert "< act[0] ok" in lines
-    assert lines[-1].startswith("The capital of France is Paris.")
+    assert lines[-1] == "The capital of France is Paris."
 
 
 def test_engine_options_reach_the_engine_of_run_and_doctor(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -140,3 +140,30 @@ def test_help_names_what_is_looked_for_in_a_file(capsys: pytest.CaptureFixture[s
     out = capsys.readouterr().out
     for name in ("graph, agent", "prompt ", "deps ", "script "):
         assert f"\n  {name}" in out
+
+
+FORK = """
+import agentkv as akv
+
+adviser = akv.Agent("adviser", instructions="Advise.")
+graph = akv.Graph("advice")
+plan = graph.plan("plan", adviser)
+options = graph.fork("options", {"cheap": "The cheapest.", "safe": "The safest."})
+best = graph.join("best", options, akv.all_of())
+answer = graph.replan("answer", adviser)
+graph.path(akv.START, plan, options, best, answer)
+prompt = "What now?"
+
+def turn(text, tag):
+    return "Glue it." if "cheap" in tag else "Replace it." if "safe" in tag else "Well."
+
+script = akv.testing.Script(turn)
+"""
+
+
+def test_text_of_branches_is_shown_branch_by_branch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "fork.py").write_text(FORK)
+    assert main(("run", str(tmp_path / "fork.py"), "--engine", "sim")) == 0
+    lines = capsys.readouterr().err.splitlines()
+    for label, text in (("cheap", "Glue it."), ("safe", "Replace it.")):
+        assert lines[lines.index(f"[options.{label}]") + 1] == text
