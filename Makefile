@@ -33,8 +33,8 @@ check: $(VENV)/.stamp-check ## lint, format, types, project rules, documentation
 	$(PY) scripts/check_project.py
 	$(VENV)/bin/mkdocs build --strict --quiet
 
-bench: $(VENV)/.stamp-test-$(ENGINE) ## pytest-benchmark files
-	@$(PY) -m pytest -q benchmarks --benchmark-only --timeout 0
+bench: $(VENV)/.stamp-test-$(ENGINE) ## a reduced set of benchmarks on this machine, its tables, and what was not run
+	@PYTHON=$(PY) benchmarks/reduced.sh $(ENGINE)
 
 docs: $(VENV)/.stamp-check ## serve the documentation on localhost
 	@$(VENV)/bin/mkdocs serve

@@ -10,10 +10,11 @@ from agentkv.engines import EngineInfo
 __all__ = ("best_cap", "candidate_caps")
 
 SHARES = (0.8, 1.0, 1.25)
+STRETCH = 1.5
 
 
 def candidate_caps(workload: Workload, info: EngineInfo, agents: int) -> list[int]:
-    """Limits worth trying: around as many of ``agents`` as the pool holds at their full length.
+    """Limits to begin with: around as many of ``agents`` as the pool holds at their full length.
 
     Where the pool holds all of them, or the engine does not say what it holds, the one limit that limits nothing.
     """
@@ -27,18 +28,36 @@ def candidate_caps(workload: Workload, info: EngineInfo, agents: int) -> list[in
 
 
 async def best_cap(
-    caps: list[int], attempt: Callable[[int], Awaitable[Repetition]], bound_ms: float | None = None
+    caps: list[int], most: int, attempt: Callable[[int], Awaitable[Repetition]], bound_ms: float | None = None
 ) -> tuple[int, list[dict[str, Any]]]:
-    """The best of ``caps`` and what was measured for each.
+    """The best limit from 1 to ``most`` and what was measured for each that was tried: ``caps``, and beyond them.
 
-    Without a bound that is the limit with the least p95 TTFT after a tool per task a minute: a lower limit always
-    answers sooner and a higher one keeps the engine busier until it thrashes, and a tenth of the one weighs as much
-    as a tenth of the other. With a bound: the most tasks a minute within it, or else the least p95.
+    While the largest one tried is the best, one by half larger is tried; while none is within the bound, one by half
+    smaller. Best is, with a bound, the most tasks a minute within it, or else the least p95 TTFT after a tool. Without
+    one it is the least p95 per task a minute: a lower limit always answers sooner and a higher one keeps the engine
+    busier until it thrashes, and a tenth of the one weighs as much as a tenth of the other.
     """
-    if len(caps) == 1:
-        return caps[0], []
-    trials = [_trial(cap, (await attempt(cap)).to_json()) for cap in caps]
-    return min(trials, key=lambda trial: _cost(trial, bound_ms))["cap"], trials
+    if caps == [most]:
+        return most, []
+    trials: list[dict[str, Any]] = []
+    queue = list(caps)
+    while True:
+        trials += [_trial(cap, (await attempt(cap)).to_json()) for cap in queue]
+        best = min(trials, key=lambda trial: _cost(trial, bound_ms))
+        late = bound_ms is not None and best["ttft_after_tool_p95_ms"] > bound_ms
+        queue = _beyond(best["cap"], [trial["cap"] for trial in trials], most, late=late)
+        if not queue:
+            return best["cap"], trials
+
+
+def _beyond(best: int, tried: list[int], most: int, *, late: bool) -> list[int]:
+    """The next limit to try, if there is a reason to; at most one."""
+    found = []
+    if late and best == min(tried):
+        found.append(max(1, min(best - 1, round(best / STRETCH))))
+    elif best == max(tried):
+        found.append(min(most, max(best + 1, round(best * STRETCH))))
+    return [cap for cap in found if cap not in tried]
 
 
 def _trial(cap: int, found: dict[str, Any]) -> dict[str, Any]:

@@ -136,7 +136,7 @@ class _Run:
 
         agents = len(self._bench.workload.plans) if steady is None else steady.agents
         bound = self._bench.bound_ms if self._bench.frontier else None
-        cap, trials[name] = await best_cap(candidate_caps(self._bench.workload, info, agents), attempt, bound)
+        cap, trials[name] = await best_cap(candidate_caps(self._bench.workload, info, agents), agents, attempt, bound)
         return evolve(mode, cap=cap)
 
     async def _repetitions(self, modes: Mapping[str, ModeConfig]) -> Found:

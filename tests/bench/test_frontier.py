@@ -87,18 +87,48 @@ class Tried:
     ],
 )
 def test_the_best_limit_depends_on_what_is_asked_of_it(bound: float | None, best: int) -> None:
-    tried = {10: Tried(100.0, 60.0), 20: Tried(190.0, 90.0), 30: Tried(900.0, 95.0)}
+    tried = {7: Tried(101.0, 40.0), 10: Tried(100.0, 60.0), 20: Tried(190.0, 90.0), 30: Tried(900.0, 95.0)}
 
     async def attempt(cap: int) -> Any:
         return tried[cap]
 
-    cap, trials = anyio.run(best_cap, [10, 20, 30], attempt, bound)
+    cap, trials = anyio.run(best_cap, [10, 20, 30], 30, attempt, bound)
     assert cap == best
-    assert [trial["cap"] for trial in trials] == [10, 20, 30]
+    assert [trial["cap"] for trial in trials][:3] == [10, 20, 30]
+
+
+@pytest.mark.parametrize(
+    ("first", "bound", "best", "asked"),
+    [
+        # Larger ones while the largest is the best.
+        ([20, 25], None, 60, [20, 25, 38, 57, 60]),
+        ([1], None, 5, [1, 2, 3, 4, 6]),
+        ([10, 20, 30], None, 21, [10, 20, 30]),
+        ([20, 25], None, 4, [20, 25]),
+        # Smaller ones while none is within the bound.
+        ([20, 25], 3.0, 5, [20, 25, 13, 9, 6]),
+        ([20, 25], 0.5, 5, [20, 25, 13, 9, 6, 4]),
+        # One that limits nothing needs no trial.
+        ([60], None, 60, []),
+    ],
+)
+def test_limits_beyond_the_first_guesses_are_tried_where_there_is_reason_to(
+    first: list[int], bound: float | None, best: int, asked: list[int]
+) -> None:
+    """P95 of a limit is how far it is from the best one."""
+    tried: list[int] = []
+
+    async def attempt(cap: int) -> Any:
+        tried.append(cap)
+        return Tried(1.0 + abs(cap - best), 1.0)
+
+    cap, trials = anyio.run(best_cap, first, 60, attempt, bound)
+    assert tried == asked == [trial["cap"] for trial in trials]
+    assert cap == min(tried or first, key=lambda each: abs(each - best))
 
 
 def test_a_limit_under_which_nothing_ended_is_the_worst() -> None:
     async def attempt(cap: int) -> Any:
         return Tried(1.0, 0.0) if cap == 1 else Tried(500.0, 3.0)
 
-    assert anyio.run(best_cap, [1, 2], attempt, None)[0] == 2
+    assert anyio.run(best_cap, [1, 2], 2, attempt, None)[0] == 2

@@ -51,9 +51,9 @@ def occupancy(modes: Modes) -> str | None:
         colours = [CLASS_COLOURS[each] for each in series["classes"]]
         areas = axes.stackplot(times, *shares, colors=colours, lw=0)
         classes.update(zip(series["classes"], areas, strict=True))
-        axes.set(ylim=(0, 100), xlim=(0, None), ylabel="pool, %")
+        axes.set(ylim=(0, 100), ylabel="pool, %")
         axes.set_title(name, loc="left", fontweight="bold", fontsize=10)
-    axes_of(figure)[-1].set_xlabel("seconds of the engine's clock, first repetition")
+    _seconds_axis(figure, max(series["points"][-1][0] for series in drawn.values()))
     ever = [each for each in CLASS_COLOURS if each in classes and any(_ever(one, each) for one in drawn.values())]
     shown = {each: classes[each] for each in ever}
     figure.legend(list(shown.values()), list(shown), loc="outside right upper")
@@ -74,10 +74,10 @@ def timelines(modes: Modes) -> str | None:
     figure = new_figure(0.8 + len(drawn) * (0.6 + 0.07 * agents), len(drawn))
     for axes, (name, tasks) in zip(axes_of(figure), drawn.items(), strict=True):
         _bars(axes, [task["turns"] for task in tasks])
-        axes.set(ylim=(len(tasks) - 0.5, -0.5), xlim=(0, None), ylabel="agents", yticks=[])
+        axes.set(ylim=(len(tasks) - 0.5, -0.5), ylabel="agents", yticks=[])
         axes.grid(visible=False, axis="y")
         axes.set_title(name, loc="left", fontweight="bold", fontsize=10)
-    axes_of(figure)[-1].set_xlabel("seconds of the engine's clock, first repetition")
+    _seconds_axis(figure, max(turn[2] for tasks in drawn.values() for task in tasks for turn in task["turns"]))
     _bar_legend(figure)
     return svg_of(figure, "timeline")
 
@@ -152,6 +152,11 @@ def pool_ratios(modes: Modes) -> str | None:
     axes.set_ylim(0, None)
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return svg_of(figure, "pool-ratios")
+
+
+def _seconds_axis(figure: Any, end: float) -> None:
+    """One axis of time for all rows, from nothing to the end of the longest."""
+    axes_of(figure)[-1].set(xlim=(0, end), xlabel="seconds of the engine's clock, first repetition")
 
 
 def _plain_logarithm(axis: Any) -> None:

@@ -24,7 +24,7 @@ CLASS_COLOURS = {
     "branch": "#74c476",
     "speculative": "#fdae61",
     "running": "#d55e00",
-    "used": "#d55e00",
+    "used": "#e8894a",
     "cached": "#9ecae1",
     "free": "#eef2f6",
     "unused": "#eef2f6",
