@@ -144,7 +144,7 @@ def _lines(findings: dict[str, Any]) -> list[str]:
         f"          {leased['branches']:,} branches of {leased['branch_tokens']:,} tokens on one such chain",
     ]
     if any(group["window"] for group in pool["groups"]):
-        lines.append("          (an engine with sliding windows runs without leases; what fits is the same)")
+        lines.append("          (an engine that drops what is out of a window runs without leases)")
     return lines
 
 

@@ -23,6 +23,11 @@ def add_memory_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tensor-parallel", metavar="N", type=int, default=1, help="devices to split the model over")
     parser.add_argument("--kv-dtype", choices=("auto", *DTYPE_BYTES), default="auto", help="of values in the KV cache")
     parser.add_argument("--kv-pool-ratio", metavar="R", type=float, default=0.85, help="of the pool, for leases (0.85)")
+    parser.add_argument(
+        "--disable-hybrid-kv-cache-manager",
+        action="store_true",
+        help="sliding layers beside full ones keep everything, as vLLM has it with this option, and on CPUs",
+    )
     parser.add_argument("--block-size", metavar="N", type=int, default=16, help="tokens in a KV block (16)")
 
 
@@ -95,6 +100,7 @@ def make_pool(shape: ModelShape, budget: Budget, options: argparse.Namespace) ->
         dtype_bytes=dtype_bytes_of(shape, options),
         tensor_parallel=options.tensor_parallel,
         ratio=options.kv_pool_ratio,
+        hybrid=not options.disable_hybrid_kv_cache_manager,
     )
     if pool.blocks < 1:
         raise SetupError(

@@ -1,8 +1,9 @@
 """How many bytes of KV a token takes, and how many tokens, chains, anchors and branches a pool holds."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 
-from attrs import field, frozen, validators
+from attrs import evolve, field, frozen, validators
 
 from agentkv.errors import SetupError
 from agentkv.kv.layers import LayerKind
@@ -104,26 +105,37 @@ def pool_of(
     dtype_bytes: int,
     tensor_parallel: int = 1,
     ratio: float = 1.0,
+    hybrid: bool = True,
 ) -> KVPool:
     """The pool that vLLM makes of ``pool_bytes`` on each device.
 
     Kinds of layers are cut into groups of equally many, each with a block table of its own; a group that is short
     is padded (vllm/v1/core/kv_cache_utils.py). One block is the engine's own, the null block.
+    ``hybrid`` False: vLLM's hybrid manager is off, so that sliding layers beside full ones keep everything, too.
     Raises ``SetupError`` where kinds do not take the same bytes for a token.
     """
+    if not hybrid and any(kind.window is None for kind in layers):
+        layers = [evolve(kind, window=None) for kind in layers]
     pages = {kind.token_bytes(dtype_bytes=dtype_bytes, tensor_parallel=tensor_parallel) * block_size for kind in layers}
     if len(pages) != 1:
         raise SetupError("the model's layers store unlike amounts for a token; such pools are not counted here")
     (page,) = pages
-    counts = [kind.layers for kind in layers]
-    size = max(counts) if max(counts) < 1.5 * min(counts) else min(counts)
+    counts = Counter[int | None]()
+    for kind in layers:
+        counts[kind.window] += kind.layers
+    size = _group_size(counts.values())
     groups = tuple(
-        KVGroup(layers=size, page_bytes=page, block_size=block_size, window=kind.window)
-        for kind in layers
-        for _ in range(-(-kind.layers // size))
+        KVGroup(layers=size, page_bytes=page, block_size=block_size, window=window)
+        for window, count in counts.items()
+        for _ in range(-(-count // size))
     )
     block_bytes = size * page
     return KVPool(groups=groups, blocks=max(0, pool_bytes // block_bytes - 1), block_bytes=block_bytes, ratio=ratio)
+
+
+def _group_size(counts: Collection[int]) -> int:
+    """Layers in each group: as many as the smaller kind has, unless padding it to the larger costs little."""
+    return max(counts) if max(counts) < 1.5 * min(counts) else min(counts)
 
 
 def bytes_per_token(layers: Iterable[LayerKind], *, dtype_bytes: int, tensor_parallel: int = 1) -> int:

@@ -90,6 +90,19 @@ def test_a_window_is_said(capsys: pytest.CaptureFixture[str], model: Path) -> No
     assert "runs without leases" in out
 
 
+def test_sliding_layers_beside_full_ones_keep_everything_where_hybrids_are_off(
+    capsys: pytest.CaptureFixture[str], model: Path
+) -> None:
+    types = ["full_attention", "sliding_attention"] * 16
+    (model / "config.json").write_text(json.dumps({**LLAMA_8B, "sliding_window": 128, "layer_types": types}))
+    memory = ("--memory", "80GB", "--weights-bytes", "16GB")
+    both = found(capsys, model, *memory)["pool"]
+    unified = found(capsys, model, *memory, "--disable-hybrid-kv-cache-manager")["pool"]
+    assert [group["window"] for group in both["groups"]] == [None, 128]
+    assert unified["groups"] == [{"layers": 32, "window": None}]
+    assert both["longest_sequence"] > 1.9 * unified["longest_sequence"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -90,9 +90,10 @@ def our_layers(layers: tuple[LayerKind, ...]) -> int:
     return sum(kind.layers for kind in layers)
 
 
+@pytest.mark.parametrize("hybrid", [True, False], ids=["hybrid", "unified"])
 @pytest.mark.parametrize("dtype", TORCH)
 @pytest.mark.parametrize(("name", "split"), SPLITS)
-def test_pages_and_pools_are_vllms(tmp_path: Path, name: str, split: int, dtype: str) -> None:
+def test_pages_and_pools_are_vllms(tmp_path: Path, name: str, split: int, dtype: str, hybrid: bool) -> None:
     specs = vllms_layers(tmp_path, CONFIGS[name], split, TORCH[dtype])
     layers = ModelShape.read(CONFIGS[name]).layers
     size = DTYPE_BYTES[dtype]
@@ -103,11 +104,13 @@ def test_pages_and_pools_are_vllms(tmp_path: Path, name: str, split: int, dtype:
     vllm = VllmConfig(cache_config=CacheConfig(block_size=BLOCK), scheduler_config=SchedulerConfig.default_factory())
     # What a backend resolves when the engine starts; a pool's size is the same in all of vLLM's layer-outer ones.
     vllm.cache_config.kv_cache_layout = "LBNHC"
+    vllm.scheduler_config.disable_hybrid_kv_cache_manager = not hybrid
     groups = get_kv_cache_groups(vllm, specs)
     theirs = get_kv_cache_config_from_groups(vllm, groups, GIB)
-    ours = pool_of(layers, pool_bytes=GIB, block_size=BLOCK, dtype_bytes=size, tensor_parallel=split)
+    ours = pool_of(layers, pool_bytes=GIB, block_size=BLOCK, dtype_bytes=size, tensor_parallel=split, hybrid=hybrid)
     assert ours.blocks == theirs.num_blocks - 1
-    windows = [getattr(group.kv_cache_spec, "sliding_window", None) for group in theirs.kv_cache_groups]
+    found = [group.kv_cache_spec for group in theirs.kv_cache_groups]
+    windows = [spec.sliding_window if isinstance(spec, SlidingWindowSpec) else None for spec in found]
     assert sorted(windows, key=str) == sorted((group.window for group in ours.groups), key=str)
 
 
