@@ -1,35 +1,37 @@
-"""Bounds of what users set, as validators of attrs fields that name the field and the remedy."""
+"""Bounds of what users set: what a value is, and validators of attrs fields that name the field and the remedy."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 from attrs import Attribute
 
 from agentkv.errors import SetupError
 
-__all__ = ("number", "one_of", "truth", "whole")
+__all__ = ("is_number", "is_whole", "number", "one_of", "truth", "whole")
 
 Validator = Callable[[Any, "Attribute[Any]", Any], None]
 
 
+def is_whole(value: object, least: int) -> bool:
+    """Whether ``value`` is a whole number of at least ``least``; a truth value is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether ``value`` is a number, infinite ones included; a truth value is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def whole(*, least: int) -> Validator:
     """A whole number of at least ``least``."""
-    return _validator(
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least,
-        f"a whole number of at least {least}",
-    )
+    return _validator(lambda value: is_whole(value, least), f"a whole number of at least {least}")
 
 
 def number(*, above: float, most: float | None = None) -> Validator:
     """A number above ``above`` and, where given, at most ``most``."""
     wanted = f"a number above {above:g}" + (f" and at most {most:g}" if most is not None else "")
     return _validator(
-        lambda value: (
-            isinstance(value, int | float)
-            and not isinstance(value, bool)
-            and value > above
-            and (most is None or value <= most)
-        ),
+        lambda value: is_number(value) and value > above and (most is None or value <= most),
         wanted,
     )
 

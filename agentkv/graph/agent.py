@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
-from typing import Any, Generic, TypeGuard, cast
+from typing import Any, Generic, cast
 
 from attrs import field, frozen
 from typing_extensions import TypeForm, TypeVar
 
+from agentkv.bounds import is_number, is_whole
 from agentkv.errors import ModelOutputError, SetupError
 from agentkv.graph.output import OutputType, read_output_type
 from agentkv.tools import Tool
@@ -99,21 +100,13 @@ def _check_texts(agent: object, instructions: object) -> None:
 
 def _check_numbers(agent: str, *, temperature: object, top_p: object, max_tokens: object, retries: object) -> None:
     problems = {
-        f"temperature={temperature!r} must be 0 or more": not (_is_number(temperature) and temperature >= 0),
-        f"top_p={top_p!r} must be above 0 and at most 1": not (_is_number(top_p) and 0 < top_p <= 1),
-        f"max_tokens={max_tokens!r} must be a whole number of at least 1": not _is_whole(max_tokens, 1),
-        f"retries={retries!r} must be a whole number, 0 or more": not _is_whole(retries, 0),
+        f"temperature={temperature!r} must be 0 or more": not (is_number(temperature) and temperature >= 0),
+        f"top_p={top_p!r} must be above 0 and at most 1": not (is_number(top_p) and 0 < top_p <= 1),
+        f"max_tokens={max_tokens!r} must be a whole number of at least 1": not is_whole(max_tokens, 1),
+        f"retries={retries!r} must be a whole number, 0 or more": not is_whole(retries, 0),
     }
     if problem := next((text for text, wrong in problems.items() if wrong), None):
         raise SetupError(f"agent {agent!r}: {problem}")
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _canonical_tools(agent: str, tools: Any, deps: Any) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import field, frozen
 
+from agentkv.bounds import is_whole
 from agentkv.config import Limits
 from agentkv.errors import GraphError
 from agentkv.graph.agent import Agent
@@ -106,7 +107,7 @@ def _listed(name: str, kind: Literal["fork", "spawn"], given: Declared) -> dict[
         if given.prompt is None:
             raise GraphError(f"node {name!r}: over= needs prompt=, which makes a text of each item")
         limit = BRANCHES_AT_MOST if given.limit is None else given.limit
-        if limit < 1:
+        if not is_whole(limit, 1):
             raise GraphError(f"node {name!r}: limit={limit!r} must be at least 1")
         return {"over": given.over, "prompt": given.prompt, "limit": limit}
     declared = _declared(name, kind, given)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from agentkv.bounds import is_whole
 from agentkv.errors import GraphError
 from agentkv.graph.agent import Agent
 from agentkv.graph.node import ToolChoice
@@ -25,8 +26,10 @@ def read_generation(
     """The fields of a generating node. Raises ``GraphError`` naming the node and the tool or option at fault."""
     if not isinstance(agent, Agent):
         raise GraphError(f"node {name!r}: {agent!r} is not an Agent")
-    if max_tokens is not None and max_tokens < 1:
-        raise GraphError(f"node {name!r}: max_tokens={max_tokens!r} must be at least 1, or None for the agent's")
+    if max_tokens is not None and not is_whole(max_tokens, 1):
+        raise GraphError(
+            f"node {name!r}: max_tokens={max_tokens!r} must be a whole number of at least 1, or None for the agent's"
+        )
     narrowed = None if tools is None else _narrowed(name, agent, tools)
     return {
         "agent": agent,

@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, overload
 
 from typing_extensions import TypeForm, TypeVar
 
+from agentkv.bounds import is_whole
 from agentkv.config import Limits
 from agentkv.errors import GraphError
 from agentkv.graph.agent import Agent
@@ -137,8 +138,10 @@ class Graph(Generic[DepsT, OutputT]):
 
         Results enter the prompt in ``"call"`` order or in that of their ``"arrival"``.
         """
-        if max_concurrency is not None and max_concurrency < 1:
-            raise GraphError(f"node {name!r}: max_concurrency={max_concurrency!r} must be at least 1, or None")
+        if max_concurrency is not None and not is_whole(max_concurrency, 1):
+            raise GraphError(
+                f"node {name!r}: max_concurrency={max_concurrency!r} must be a whole number of at least 1, or None"
+            )
         if order not in ("call", "arrival"):
             raise GraphError(f"node {name!r}: order={order!r} must be 'call' or 'arrival'")
         return self._add(Node(name=name, kind="tool", order=order, max_concurrency=max_concurrency))

@@ -5,6 +5,7 @@ from typing import Any, Literal, TypeAlias, overload
 
 from attrs import field, frozen
 
+from agentkv.bounds import is_number, is_whole
 from agentkv.errors import GraphError
 from agentkv.graph.agent import Agent
 from agentkv.graph.node import Replan
@@ -106,8 +107,10 @@ def all_of(
     ``"arrival"``. Raises ``GraphError`` naming the option that is out of its bounds.
     """
     problems = {
-        f"at_least={at_least!r} must be at least 1, or None for all": at_least is not None and at_least < 1,
-        f"timeout={timeout!r} must be more than 0 seconds, or None": timeout is not None and not timeout > 0,
+        f"at_least={at_least!r} must be at least 1, or None for all": at_least is not None
+        and not is_whole(at_least, 1),
+        f"timeout={timeout!r} must be more than 0 seconds, or None": timeout is not None
+        and not (is_number(timeout) and timeout > 0),
         f"on_error={on_error!r} must be 'fail', 'drop' or 'collect'": on_error not in (None, "fail", "drop", "collect"),
         f"order={order!r} must be 'declared' or 'arrival'": order not in ("declared", "arrival"),
     }

@@ -9,6 +9,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Type
 
 from attrs import field, frozen
 
+from agentkv.bounds import is_number, is_whole
 from agentkv.errors import ToolDefinitionError
 from agentkv.tools.arguments import Arguments, read_arguments
 from agentkv.tools.context import Context
@@ -181,16 +182,18 @@ def _define(function: Callable[..., Any], options: _Options, namespace: Mapping[
     )
 
 
-def _check(name: str, options: _Options) -> None:
-    timeout = options.timeout
+def _check(name: object, options: _Options) -> None:
+    timeout: object = options.timeout
     problems = {
-        f"name {name!r} must be 1 to 64 of the characters a-z, A-Z, 0-9, _ and -; set name=": not _NAME.fullmatch(name),
-        f"timeout={timeout!r} must be a number of seconds above 0, or None": (
-            timeout is not None and not (math.isfinite(timeout) and timeout > 0)
+        f"name {name!r} must be 1 to 64 of the characters a-z, A-Z, 0-9, _ and -; set name=": (
+            not (isinstance(name, str) and _NAME.fullmatch(name))
         ),
-        f"retries={options.retries!r} must be 0 or more": options.retries < 0,
-        f"max_tokens={options.max_tokens!r} must be 1 or more, or None": (
-            options.max_tokens is not None and options.max_tokens < 1
+        f"timeout={timeout!r} must be a number of seconds above 0, or None": (
+            timeout is not None and not (is_number(timeout) and 0 < timeout < math.inf)
+        ),
+        f"retries={options.retries!r} must be a whole number, 0 or more": not is_whole(options.retries, 0),
+        f"max_tokens={options.max_tokens!r} must be a whole number, 1 or more, or None": (
+            options.max_tokens is not None and not is_whole(options.max_tokens, 1)
         ),
         f"keep={options.keep!r} must be 'head', 'tail' or 'head+tail'": (
             options.keep not in ("head", "tail", "head+tail")

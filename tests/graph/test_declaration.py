@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 
 from agentkv.errors import GraphError
-from agentkv.graph import END, START, Agent, Graph
+from agentkv.graph import END, START, Agent, Graph, all_of
 from agentkv.tools import tool
 
 
@@ -159,3 +159,21 @@ def test_names_are_text(name: Any) -> None:
         Graph(name)
     with pytest.raises(GraphError, match="cannot be called"):
         Graph("g").plan(name, AGENT)
+
+
+@pytest.mark.parametrize("wrong", ["2", 1.5, True, 0])
+def test_counts_are_whole_numbers(wrong: Any) -> None:
+    graph = Graph("g")
+    with pytest.raises(GraphError, match=f"max_tokens={wrong!r} must be a whole number"):
+        graph.plan("plan", AGENT, max_tokens=wrong)
+    with pytest.raises(GraphError, match=f"max_concurrency={wrong!r} must be a whole number"):
+        graph.tool("act", max_concurrency=wrong)
+    with pytest.raises(GraphError, match=f"at_least={wrong!r}"):
+        all_of(at_least=wrong)
+    with pytest.raises(GraphError, match=f"limit={wrong!r}"):
+        graph.spawn("many", AGENT, over=lambda _: [], prompt=str, limit=wrong)
+
+
+def test_a_joins_timeout_is_a_number() -> None:
+    with pytest.raises(GraphError, match="timeout='2'"):
+        all_of(timeout="2")  # type: ignore[arg-type]

@@ -264,3 +264,22 @@ print(json.dumps(tool(f).parameters))
     assert first == second
     assert list(json.loads(first)) == ["additionalProperties", "properties", "required", "type"]
     assert list(json.loads(first)["properties"]) == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": 3}, "name 3 must be"),
+        ({"timeout": "30"}, "timeout='30' must be a number of seconds"),
+        ({"timeout": float("inf")}, "timeout=inf must be"),
+        ({"retries": 1.5}, "retries=1.5 must be a whole number"),
+        ({"max_tokens": "9"}, "max_tokens='9' must be a whole number"),
+        ({"keep": ["head"]}, "keep=.'head'. must be"),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ToolDefinitionError, match=message):
+
+        @tool(**options)
+        async def anything() -> str:
+            return ""
