@@ -16,6 +16,7 @@ from agentkv.report import (
     Advice,
     Demand,
     Memory,
+    RecordedPrompt,
     advise,
     demand_of,
     prompts_of_journal,
@@ -74,7 +75,7 @@ def _memory(options: argparse.Namespace) -> Memory | None:
 def _demand(path: Path, block_size: int) -> Demand:
     kind = trace_kind(path)
     if kind == "journal":
-        prompts = prompts_of_journal(anyio.run(_events, path))
+        prompts = _journalled(path)
         source = "a journal of runs; tokens and times as the engine had them"
     elif kind == "trajectories":
         prompts = prompts_of_trajectories(read_trajectories(path), block_size=block_size)
@@ -86,6 +87,15 @@ def _demand(path: Path, block_size: int) -> Demand:
     if not prompts:
         raise SetupError(f"{path} holds no finished generation, so there is nothing to judge by")
     return demand_of(source, prompts, block_size=block_size)
+
+
+def _journalled(path: Path) -> list[RecordedPrompt]:
+    try:
+        return prompts_of_journal(anyio.run(_events, path))
+    except (KeyError, TypeError) as error:
+        raise SetupError(
+            f"{path} holds events of another version of agentkv ({error}); read it with that one"
+        ) from error
 
 
 async def _events(path: Path) -> Mapping[str, Sequence[Mapping[str, Any]]]:

@@ -103,7 +103,9 @@ def _require(text: Mapping[str, Any]) -> None:
 
 def _layers(text: Mapping[str, Any]) -> tuple[LayerKind, ...]:
     # Layers that are not asked to keep KV of their own read that of an earlier one.
-    own = _whole(text, "num_hidden_layers") - int(text.get("num_kv_shared_layers") or 0)
+    own = _whole(text, "num_hidden_layers")
+    if text.get("num_kv_shared_layers"):
+        own -= _whole(text, "num_kv_shared_layers")
     if own < 1:
         raise SetupError("'num_kv_shared_layers' leaves no layer with KV of its own; check the configuration")
     heads, key, value = _sizes(text)
@@ -125,6 +127,8 @@ def _sizes(text: Mapping[str, Any]) -> tuple[int, int, int]:
         return 1, _whole(text, "kv_lora_rank") + _whole(text, "qk_rope_head_dim"), 0
     heads = _whole(text, "num_attention_heads")
     size = _whole(text, "head_dim") if text.get("head_dim") else _whole(text, "hidden_size") // heads
+    if not size:
+        raise SetupError(f"'hidden_size' is {text['hidden_size']}, less than the model's {heads} attention heads")
     return _kv_heads(text, heads), size, size
 
 
@@ -148,8 +152,10 @@ def _windows(text: Mapping[str, Any], layers: int) -> Sequence[int | None]:
     if text.get("use_sliding_window") and isinstance(text.get("max_window_layers"), int):
         return [window if place >= text["max_window_layers"] else None for place in range(layers)]
     pattern = text.get("sliding_window_pattern") or PATTERNS.get(str(text.get("model_type")))
-    if not isinstance(pattern, int):
+    if pattern is None:
         return [window] * layers
+    if isinstance(pattern, bool) or not isinstance(pattern, int) or pattern < 1:
+        raise NotSupported(f"'sliding_window_pattern' is {pattern!r}; only one full layer in so many is counted here")
     return [window if (place + 1) % pattern else None for place in range(layers)]
 
 
@@ -167,7 +173,8 @@ def _window_of(text: Mapping[str, Any], kind: object) -> int | None:
 
 def _kv_dtype(config: Mapping[str, Any], text: Mapping[str, Any]) -> str:
     quantized = config.get("quantization_config") or text.get("quantization_config") or {}
-    inner = {**quantized, **(quantized.get("quantization") or {})}
+    nested = quantized.get("quantization") if isinstance(quantized, Mapping) else None
+    inner = {**_mapping("quantization_config", quantized), **_mapping("quantization", nested or {})}
     scheme = inner.get("kv_cache_scheme") or inner.get("kv_cache_quant_algo")
     eight = isinstance(scheme, Mapping) and scheme.get("num_bits") == 8 and scheme.get("type") == "float"
     if eight or str(scheme).lower() == "fp8":
@@ -179,6 +186,12 @@ def _kv_dtype(config: Mapping[str, Any], text: Mapping[str, Any]) -> str:
         raise SetupError(f"'dtype' is {name!r}; known are {', '.join(map(repr, DTYPE_BYTES))}")
     # Engines serve models that are stored in 32 bits in 16.
     return "bfloat16" if name in ("float32", "float") else name
+
+
+def _mapping(name: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise SetupError(f"the configuration's {name!r} is {value!r}; it must be an object")
+    return value
 
 
 def _dtype(config: Mapping[str, Any]) -> str | None:

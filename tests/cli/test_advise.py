@@ -6,9 +6,11 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from agentkv.cli import main
+from agentkv.store import SQLiteStore
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "tests" / "data" / "trajectories"
@@ -102,14 +104,21 @@ def test_the_terminal_gets_questions_reasons_verdict_and_settings(
 
 
 def empty_journal(path: Path) -> None:
-    from agentkv.store import SQLiteStore
-
     async def create() -> None:
         store = SQLiteStore(path)
         await store.open()
         await store.aclose()
 
-    import anyio
+    anyio.run(create)
+
+
+def journal_of_another_version(path: Path) -> None:
+    async def create() -> None:
+        store = SQLiteStore(path)
+        await store.open()
+        await store.append("r", 0, {"type": "generation_asked", "when": 1})
+        await store.append("r", 1, {"type": "generation_finished", "when": 2})
+        await store.aclose()
 
     anyio.run(create)
 
@@ -132,6 +141,7 @@ def foreign_database(path: Path) -> None:
         (lambda path: path.write_bytes(b"SQLite format 3\0 and no more"), "t.db"),
         (foreign_database, "journal"),
         (empty_journal, "no finished generation"),
+        (journal_of_another_version, "events of another version"),
     ],
 )
 def test_a_file_without_a_workload_is_one_line(

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentkv.errors import NotSupported, SetupError
 from agentkv.kv import LayerKind, ModelShape
@@ -96,9 +98,13 @@ def test_values_have_the_models_type_unless_it_asks_for_another(changed: dict[st
         ({"num_attention_heads": True}, "'num_attention_heads' is True"),
         ({"num_key_value_heads": 0}, "'num_key_value_heads' is 0"),
         ({"hidden_size": -1}, "'hidden_size' is -1"),
+        ({"hidden_size": 31}, "'hidden_size' is 31, less than the model's 32 attention heads"),
         ({"layer_types": ["full_attention"]}, "'layer_types' names 1 layers of 32"),
         ({"layer_types": ["sliding_attention"] * 32}, "'sliding_window' is missing"),
         ({"torch_dtype": "int3"}, "'dtype' is 'int3'"),
+        ({"quantization_config": "fp8"}, "'quantization_config' is 'fp8'"),
+        ({"num_kv_shared_layers": "2"}, "'num_kv_shared_layers' is '2'"),
+        ({"sliding_window": 9, "sliding_window_pattern": "LLLG"}, "'sliding_window_pattern' is 'LLLG'"),
     ],
 )
 def test_what_is_wrong_with_a_configuration_is_named(changed: dict[str, Any], message: str) -> None:
@@ -122,6 +128,41 @@ def test_models_whose_kv_is_not_counted_are_refused_by_the_field_that_says_so(
 ) -> None:
     with pytest.raises(NotSupported, match=field):
         layers(**changed)
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 99),
+    st.sampled_from(
+        ["", "full_attention", "bfloat16", "gemma2", "deepseek_v3", 2.5, [], [1], ["sliding_attention"], {}]
+    ),
+    st.dictionaries(st.sampled_from(["quantization", "kv_cache_scheme", "num_bits", "type"]), st.integers(0, 9)),
+)
+FIELDS = st.sampled_from(
+    [
+        *LLAMA,
+        *("head_dim", "sliding_window", "layer_types", "use_sliding_window", "max_window_layers", "kv_lora_rank"),
+        *(
+            "sliding_window_pattern",
+            "num_kv_shared_layers",
+            "quantization_config",
+            "dtype",
+            "text_config",
+            "multi_query",
+        ),
+        *("qk_rope_head_dim", "is_encoder_decoder", "state_size"),
+    ]
+)
+
+
+@given(changed=st.dictionaries(FIELDS, VALUES, max_size=4))
+def test_whatever_a_configuration_holds_is_read_or_refused(changed: dict[str, Any]) -> None:
+    try:
+        shape = ModelShape.read({**LLAMA, **changed})
+    except SetupError:
+        return
+    assert sum(kind.layers for kind in shape.layers) >= 1
 
 
 def test_attention_heads_bound_the_split() -> None:
