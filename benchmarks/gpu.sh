@@ -25,7 +25,7 @@ seed)
 replay)
     # Their own delays where they were recorded; others' think times, at a pace that fits a short lease, elsewhere.
     options+=(--trace "$bundle"/traces/{taubench,sweagent,miniswe,bfcl}.jsonl.gz --think-times "$bundle/think_times")
-    options+=(--delay-scale 0.15 --delay-cap 10 --max-tokens 16000 --chains "${CHAINS:-80}")
+    options+=(--delay-scale 0.05 --delay-cap 4 --max-tokens 16000 --chains "${CHAINS:-80}")
     options+=(--tokenizer "$bundle/tokenizer")
     ;;
 *)
