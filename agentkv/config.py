@@ -2,7 +2,7 @@
 
 from typing import Literal, get_args
 
-from attrs import field, frozen
+from attrs import field, frozen, validators
 
 from agentkv.bounds import number, one_of, truth, whole
 from agentkv.errors import NotSupported
@@ -32,18 +32,19 @@ class KVConfig:
     """A client's KV policy.
 
     ``kv_transfer_mode``: ``"off"`` asks the engine not to reuse cached KV at all, ``"prefix"`` relies on the
-    engine's prefix cache alone (one way), ``"bidirectional"`` also prefills ahead while tools run, ``"auto"``
-    picks between the last two by what there is to gain.
+    engine's prefix cache alone (one way), ``"bidirectional"`` also prefills ahead while tools run, as far as
+    the load allows, ``"auto"`` does so where it shortens the wait by enough to be worth a request.
     ``anchor_ttl``: seconds that an agent's instructions and tools stay leased after its last run has ended.
-    ``prefetch_step``: most tokens that one prefetch request may ask the engine to compute; a prefetch is a
-    series of such steps, so that a resume never waits behind more than one.
+    ``prefetch_step``: most tokens that one prefetch request may ask the engine to compute, None for half of what
+    a step of the engine holds; a prefetch is a series of such steps, so that a resume never waits behind more
+    than one.
     ``branch_prefetch_limit``: prefetches of one run that may be in the engine at once; 0 prefills nothing ahead.
     ``transfer_sync_level``: 0 sends a resume without waiting for the abort of its chain's prefetch, 1 adopts the
     prefetch (aborts it, then follows right behind), 2 waits until its step is done.
     """
 
     kv_transfer_mode: TransferMode = field(default="auto", validator=one_of(*get_args(TransferMode)))
-    prefetch_step: int = field(default=256, validator=whole(least=1))
+    prefetch_step: int | None = field(default=None, validator=validators.optional(whole(least=1)))
     anchor_ttl: float = field(default=60.0, validator=number(above=0, most=3600))
     branch_prefetch_limit: int = field(default=8, validator=whole(least=0))
     transfer_sync_level: Literal[0, 1, 2] = field(default=1, validator=one_of(0, 1, 2))

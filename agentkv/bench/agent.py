@@ -41,7 +41,7 @@ class BenchAgent:
         self._ledger = stage.ledger(self._id)
         self._tenure = Tenure(stage.engine, self._id, stage.salt, stage.happened)
         self._follower = Follower(
-            stage.engine, stage.kv, self._ledger, self._tenure, self._id, stage.salt, stage.happened
+            stage.engine, stage.kv, self._ledger, self._tenure, self._id, stage.salt, stage.happened, pace=stage.pace
         )
 
     async def run(self) -> None:
@@ -117,7 +117,7 @@ class BenchAgent:
         request = self._request(chain, number, output)
         await self._stage.send(self._plan.number, number)
         sent_at = self._clock.now()
-        ids, first_at, usage = await self._stream(request, number)
+        ids, first_at, usage = await self._stream(request, number, len(chain) - ask.predicted)
         after = _extend(chain, "assistant", tuple(ids))
         # The last generated token never has KV: it is fed to the model by the next request, if at all.
         self._ledger.generated(ask, usage, after.block_keys(self._block)[: (len(after) - 1) // self._block])
@@ -153,14 +153,17 @@ class BenchAgent:
             directive=self._tenure.generation(NAME, resume=number > 0),
         )
 
-    async def _stream(self, request: GenerateRequest, number: int) -> tuple[list[int], float, Usage]:
+    async def _stream(self, request: GenerateRequest, number: int, tokens: int) -> tuple[list[int], float, Usage]:
         ids: list[int] = []
         first_at, last = 0.0, None
-        async with aclosing(self._stage.engine.generate(request)) as deltas:
-            async for last in deltas:
-                if not ids:
-                    first_at = self._stage.first_token(self._plan.number, number)
-                ids.extend(last.token_ids)
+        with self._stage.pace.generation(tokens) as generating:
+            async with aclosing(self._stage.engine.generate(request)) as deltas:
+                async for last in deltas:
+                    if not ids:
+                        first_at = self._stage.first_token(self._plan.number, number)
+                        generating.first()
+                    ids.extend(last.token_ids)
+            generating.done(len(ids))
         usage = _usage(request, last, ids)
         self._tenure.granted(NAME, last.grant if last else None)
         return ids, first_at, usage

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from attrs import asdict, evolve, field, frozen, validators
 
 from agentkv.bench.offload import offload_options
-from agentkv.config import EngineKV
+from agentkv.config import EngineKV, TransferMode
 from agentkv.errors import NotSupported, SetupError
 
 __all__ = ("DEFAULT_POOL_RATIO", "MODES", "SWITCHES", "ModeConfig", "find_modes", "rank_of_mode")
@@ -20,17 +20,18 @@ DEFAULT_POOL_RATIO = 0.85
 class ModeConfig:
     """What a mode has, beyond the client and the work that all have in common.
 
-    ``reuse``: cached KV is read at all. ``follow``: a follower prefills ahead while tools run, in steps of at
-    most ``prefetch_step`` tokens. ``cap``: how many agents may be under way at once, a semaphore in the
-    client; ``"best"`` is found by trial. ``leases``: the engine keeps what is alive, within ``kv_pool_ratio``
-    of its pool, resumes first; ``admission``: it starts only what fits. Without both it is left as it is.
-    ``offload``: vLLM's own CPU tier of ``cpu_tier_bytes`` stands behind the pool.
+    ``reuse``: cached KV is read at all. ``follow``: a follower prefills ahead while tools run, as ``transfer_mode``
+    says, in steps of at most ``prefetch_step`` tokens (None: as ``KVConfig`` has it). ``cap``: how many agents may be
+    under way at once, a semaphore in the client; ``"best"`` is found by trial. ``leases``: the engine keeps what is
+    alive, within ``kv_pool_ratio`` of its pool, resumes first; ``admission``: it starts only what fits. Without both
+    it is left as it is. ``offload``: vLLM's own CPU tier of ``cpu_tier_bytes`` stands behind the pool.
     Raises ``NotSupported`` for admission without leases: a run has no standing with such an engine.
     """
 
     reuse: bool = True
     follow: bool = False
-    prefetch_step: int = field(default=256, validator=validators.ge(1))
+    transfer_mode: TransferMode = "bidirectional"
+    prefetch_step: int | None = field(default=None, validator=validators.optional(validators.ge(1)))
     cap: int | Literal["best"] | None = None
     leases: bool = False
     admission: bool = False
@@ -70,6 +71,7 @@ MODES: dict[str, ModeConfig] = {
     "stock+cap": ModeConfig(cap="best"),
     "stock+offload": ModeConfig(offload=True),
     "bidirectional": ModeConfig(follow=True, leases=True, admission=True),
+    "auto": ModeConfig(follow=True, transfer_mode="auto", leases=True, admission=True),
 }
 
 
@@ -97,7 +99,7 @@ def find_modes(
         raise SetupError(f"cap={cap} must be at least 1")
     if not kv_pool_ratios or len(set(kv_pool_ratios)) < len(kv_pool_ratios):
         raise SetupError("kv_pool_ratio: give one ratio or several different ones")
-    off = dict.fromkeys(without, False)
+    off: dict[str, Any] = dict.fromkeys(without, False)
     if not off.get("leases", True):
         # Without leases a run has no standing that admission could go by.
         off["admission"] = False

@@ -16,6 +16,7 @@ from agentkv.report import Ledger, Residency
 from agentkv.runtime.anchors import Anchors
 from agentkv.runtime.events import Prefetched, Queued
 from agentkv.runtime.heartbeat import Heartbeat
+from agentkv.runtime.pace import Pace
 
 __all__ = ("Stage",)
 
@@ -31,7 +32,7 @@ class Stage:
         assert mode.cap != "best", "trials come before the repetitions"
         self.engine, self.mode, self.salt = engine, mode, salt
         self.kv = KVConfig(
-            kv_transfer_mode="bidirectional" if mode.follow else "prefix", prefetch_step=mode.prefetch_step
+            kv_transfer_mode=mode.transfer_mode if mode.follow else "prefix", prefetch_step=mode.prefetch_step
         )
         # What the engine evicted must still be known here, or it would be booked as never seen.
         self._residency = Residency(engine.info.block_size, capacity=2 * blocks)
@@ -40,6 +41,7 @@ class Stage:
         self.tasks: list[Task] = []
         self.under_way: dict[tuple[int, int], UnderWay] = {}
         self.prefetches = self._prefetch_prompt = 0
+        self.pace = Pace(engine)
         self.tool_times = ToolTimes()
         self.heartbeat = Heartbeat(engine, Anchors(engine))
         self._slots = None if mode.cap is None else anyio.Semaphore(mode.cap)

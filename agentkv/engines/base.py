@@ -154,6 +154,7 @@ class EngineInfo:
 
     ``engine_id`` is unique to this start; ``epoch`` counts cache resets within it. ``pool_blocks`` is the
     number of usable KV blocks, or None where the engine does not say; ``kv_bytes_per_token`` likewise.
+    ``max_num_batched_tokens`` and ``max_num_seqs`` are what one step may hold, or None likewise.
     ``model_path`` is a folder with ``tokenizer.json`` and a chat template. ``capabilities`` maps each
     capability's name to what is in force (``"on"``) or why it is not; ``doctor`` prints it.
     """
@@ -166,6 +167,8 @@ class EngineInfo:
     max_model_len: int
     pool_blocks: int | None = None
     kv_bytes_per_token: int | None = None
+    max_num_batched_tokens: int | None = None
+    max_num_seqs: int | None = None
     epoch: int = 0
     version: str = ""
     capabilities: Mapping[str, str] = field(factory=dict)

@@ -36,7 +36,13 @@ def describe(machine: Machine, kv: PolicySettings | None) -> EngineInfo:
         max_model_len=machine.max_model_len,
         pool_blocks=machine.pool_blocks,
         kv_bytes_per_token=machine.kv_bytes_per_token,
-        capabilities={**_CAPABILITIES, **kv_capabilities(kv)},
+        max_num_batched_tokens=machine.max_num_batched_tokens,
+        max_num_seqs=machine.max_num_seqs,
+        capabilities={
+            **_CAPABILITIES,
+            "async_scheduling": "on" if machine.async_scheduling else "off: the machine does without",
+            **kv_capabilities(kv),
+        },
     )
 
 

@@ -24,6 +24,8 @@ def engine_info(started: StartedLLM, engine_id: str, managed: Mapping[str, str])
         # vLLM keeps one block, the null block, for itself.
         pool_blocks=cache.num_gpu_blocks - 1,
         kv_bytes_per_token=_kv_bytes_per_token(config),
+        max_num_batched_tokens=config.scheduler_config.max_num_batched_tokens,
+        max_num_seqs=config.scheduler_config.max_num_seqs,
         version=started.version,
         capabilities={**_capabilities(config), **managed},
     )
@@ -55,5 +57,6 @@ def _capabilities(config: Any) -> dict[str, str]:
         "cache_salt": "on",
         "no_reuse": "on",
         "structured_outputs": "on",
+        "async_scheduling": "on" if config.scheduler_config.async_scheduling else "off: vLLM has turned it off",
         "cpu_tier": "off: not built for this engine",
     }

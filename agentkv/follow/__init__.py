@@ -1,6 +1,23 @@
 """Policy of prefilling ahead and of what a run will need, pure."""
 
+from agentkv.follow.cost import GUESS, Load, StepTimes, next_prefill, pays
 from agentkv.follow.history import RESULT_GUESSED, ToolTimes, WorkingSets
-from agentkv.follow.steps import follows, next_step
+from agentkv.follow.least_squares import LeastSquares
+from agentkv.follow.meter import Meter, Metered
+from agentkv.follow.steps import follows, missing_tokens
 
-__all__ = ("RESULT_GUESSED", "ToolTimes", "WorkingSets", "follows", "next_step")
+__all__ = (
+    "GUESS",
+    "RESULT_GUESSED",
+    "LeastSquares",
+    "Load",
+    "Meter",
+    "Metered",
+    "StepTimes",
+    "ToolTimes",
+    "WorkingSets",
+    "follows",
+    "missing_tokens",
+    "next_prefill",
+    "pays",
+)

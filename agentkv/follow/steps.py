@@ -1,8 +1,8 @@
-"""How far to prefill ahead, and in which steps."""
+"""What there is to prefill ahead."""
 
 from agentkv.config import TransferMode
 
-__all__ = ("AUTO_LEAST", "follows", "next_step")
+__all__ = ("AUTO_LEAST", "follows", "missing_tokens")
 
 # In "auto" mode, prompts shorter than this many tokens are left to the prefix cache: what could be prefilled
 # ahead of them is less than what the extra requests cost.
@@ -14,14 +14,9 @@ def follows(mode: TransferMode, known: int) -> bool:
     return mode == "bidirectional" or (mode == "auto" and known >= AUTO_LEAST)
 
 
-def next_step(resident: int, known: int, block: int, step: int) -> int | None:
-    """The token up to which the next prefill goes, or None when nothing whole is missing.
+def missing_tokens(resident: int, known: int, block: int) -> int:
+    """Tokens in whole blocks of ``block`` that are certain and not cached; nothing but whole blocks stays cached.
 
-    ``resident`` tokens are believed cached and ``known`` are certain, in tokens from the chain's start. Only
-    whole blocks of ``block`` tokens stay cached; a step computes at most ``step`` tokens, at least one block.
+    ``resident`` tokens are believed cached and ``known`` are certain, in tokens from the chain's start.
     """
-    goal = known // block * block
-    start = resident // block * block
-    if start >= goal:
-        return None
-    return min(goal, start + max(block, step // block * block))
+    return max(0, known // block * block - resident // block * block)

@@ -20,8 +20,9 @@ class PolicySettings:
     ``prefix_cache_mode``: ``"hybrid"`` keeps leased KV in the one eviction order; ``"independent"`` takes no
     leases, so everything lives by least recent use. ``admission``: ``"auto"`` or ``"none"`` (start everything).
     ``branch_prefetch_limit``: prefetches of one run that may be in the engine at once. ``prefetch_step``: tokens
-    that all prefetches together may compute in one engine step. ``max_queued`` and ``max_bypass`` bound the line
-    of runs and how often one may be passed. ``max_overtakes``: resumes that may go before one waiting cold prompt.
+    that all prefetches together may compute in one engine step, None for half of it. ``max_queued`` and
+    ``max_bypass`` bound the line of runs and how often one may be passed. ``max_overtakes``: resumes that may go
+    before one waiting cold prompt.
     ``strict``: raise at start where the engine cannot be managed, instead of running without leases.
     """
 
@@ -29,7 +30,7 @@ class PolicySettings:
     prefix_cache_mode: CacheMode = field(default="hybrid", validator=validators.in_(("hybrid", "independent")))
     admission: AdmissionMode = field(default="auto", validator=validators.in_(("auto", "none")))
     branch_prefetch_limit: int = field(default=8, validator=validators.ge(0))
-    prefetch_step: int = field(default=256, validator=validators.ge(1))
+    prefetch_step: int | None = field(default=None, validator=validators.optional(validators.ge(1)))
     max_queued: int = field(default=1024, validator=validators.ge(1))
     max_bypass: int = field(default=4, validator=validators.ge(0))
     max_overtakes: int = field(default=64, validator=validators.ge(0))

@@ -60,9 +60,9 @@ class WaitingOrder:
 class StepShares:
     """What of one engine step's tokens is left for prefetches, and for cold prompts in progress."""
 
-    def __init__(self, prefetch_step: int) -> None:
+    def __init__(self, prefetch_step: int | None) -> None:
         self._prefetch_step = prefetch_step
-        self._prefetch = prefetch_step
+        self._prefetch = prefetch_step or 0
         self._cold: int | None = None
 
     def open(self, *, real_work: bool, resumes: bool, step_tokens: int) -> None:
@@ -71,7 +71,8 @@ class StepShares:
         Prefetches get nothing then. Cold prompts in progress get half of the step when a resume waits, so that
         it starts at once and they do not stand still.
         """
-        self._prefetch = 0 if real_work else self._prefetch_step
+        share = max(1, step_tokens // 2) if self._prefetch_step is None else self._prefetch_step
+        self._prefetch = 0 if real_work else share
         self._cold = step_tokens // 2 if resumes else None
 
     def prefetch(self, tokens: int) -> int:

@@ -7,11 +7,12 @@ import anyio
 from agentkv.config import KVConfig
 from agentkv.engines.base import Engine, PrefillRequest
 from agentkv.errors import EngineError
-from agentkv.follow import follows, next_step
+from agentkv.follow import missing_tokens
 from agentkv.graph.path import Path, place
 from agentkv.report import Ledger
 from agentkv.runtime.events import Prefetched
 from agentkv.runtime.feed import Feed
+from agentkv.runtime.pace import Pace
 from agentkv.runtime.state import Tip
 from agentkv.runtime.tenure import Tenure
 
@@ -19,7 +20,7 @@ __all__ = ("Follower",)
 
 
 class Follower:
-    """Prefills tips ahead in small steps, one request at a time; the newest tips replace the former ones.
+    """Prefills tips ahead, one request at a time, when that pays; the newest tips replace the former ones.
 
     The followers of a run's branches share ``prefetches``, which bounds their requests.
     """
@@ -34,15 +35,18 @@ class Follower:
         salt: str | None,
         publish: Callable[[Prefetched], None],
         *,
+        pace: Pace,
         branch: Path = (),
         prefetches: anyio.Semaphore | None = None,
     ) -> None:
         self._engine, self._config, self._ledger, self._tenure = engine, config, ledger, tenure
+        self._pace = pace
         self._run_id, self._salt, self._publish = run_id, salt, publish
         self._branch = branch
         self._prefetches = prefetches or anyio.Semaphore(config.branch_prefetch_limit)
         self._targets: Feed[tuple[Tip, ...]] = Feed()
         self._scope: anyio.CancelScope | None = None
+        self._holding_back: anyio.CancelScope | None = None
         self._idle = anyio.Event()
         self._idle.set()
         self._in_flight: str | None = None
@@ -52,6 +56,7 @@ class Follower:
     def follow(self, tips: tuple[Tip, ...]) -> None:
         """Catch up with ``tips`` from now on, after the step in flight."""
         self._targets.put(tips)
+        self._stop_holding_back()
 
     async def adopt(self, agent: str) -> bool:
         """Stop, as ``transfer_sync_level`` says, so that a request for ``agent`` can be sent.
@@ -60,6 +65,7 @@ class Follower:
         """
         self._targets.clear()
         self._enough = True
+        self._stop_holding_back()
         level, in_flight = self._config.transfer_sync_level, self._in_flight
         if level < 2 and self._scope is not None:
             self._scope.cancel()
@@ -80,24 +86,31 @@ class Follower:
                 self._idle.set()
 
     async def _catch_up(self, tips: tuple[Tip, ...]) -> None:
+        if not self._config.branch_prefetch_limit:
+            return
         for tip in tips:
-            if not self._config.branch_prefetch_limit or not follows(self._config.kv_transfer_mode, len(tip.chain)):
-                continue
-            while not (self._enough or self._targets):
-                async with self._prefetches:
-                    if not await self._step(tip):
-                        break
+            while not (self._enough or self._targets) and await self._step(tip):
+                pass
 
     async def _step(self, tip: Tip) -> bool:
         block = self._engine.info.block_size
         keys = tip.chain.block_keys(block)
         start = self._ledger.resident(keys)
-        end = next_step(start, len(tip.chain), block, self._config.prefetch_step)
-        if end is None or not await self._tenure.begin():
+        missing = missing_tokens(start, len(tip.chain), block)
+        if not missing or not self._pace.wanted(self._config.kv_transfer_mode, len(tip.chain), missing):
             return False
+        tokens = await self._when_it_pays(missing)
+        if not tokens or not await self._tenure.begin():
+            return False
+        end = start // block * block + tokens
+        async with self._prefetches:
+            return await self._send(tip, start, end, keys[: end // block])
+
+    async def _send(self, tip: Tip, start: int, end: int, keys: Sequence[bytes]) -> bool:
+        """Whether the prefetch was made; one that the engine gives up is an offer not taken."""
         self._in_flight = tip.agent
         try:
-            await self._prefill(tip, start, end, keys[: end // block])
+            await self._prefill(tip, start, end, keys)
         except EngineError:
             # Prefilling ahead is an offer: a run that can go on without it goes on.
             self._ledger.aborted(end - start)
@@ -110,6 +123,18 @@ class Follower:
         finally:
             self._in_flight = None
 
+    async def _when_it_pays(self, missing: int) -> int:
+        """Tokens to prefill now; 0 where there are newer tips, or no time left, before it was worth it."""
+        tokens = 0
+        with anyio.CancelScope() as self._holding_back:
+            tokens = await self._pace.ready(missing, self._pace.step(self._config))
+        self._holding_back = None
+        return tokens
+
+    def _stop_holding_back(self) -> None:
+        if self._holding_back is not None:
+            self._holding_back.cancel()
+
     async def _prefill(self, tip: Tip, start: int, end: int, keys: Sequence[bytes]) -> None:
         self._sent += 1
         request = PrefillRequest(
@@ -119,7 +144,9 @@ class Follower:
             tag=f"{self._run_id}/ahead",
             directive=self._tenure.ahead(tip.agent),
         )
-        receipt = await self._engine.prefill(request)
+        with self._pace.prefetch(end - start) as prefetching:
+            receipt = await self._engine.prefill(request)
+            prefetching.done(receipt.computed)
         self._tenure.granted(tip.agent, receipt.grant, ahead=True)
         self._ledger.prefetched(keys, receipt)
         self._publish(

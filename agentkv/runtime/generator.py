@@ -58,14 +58,17 @@ class Generator:
         first: Delta | None = None
         last: Delta | None = None
         text = self._program.format.tokenizer.stream()
-        async with aclosing(self._engine.generate(self._request(command))) as deltas:
-            async for last in deltas:
-                if first is None:
-                    first = last
-                    self._session.gate.arrived(self.keys(command))
-                ids.extend(last.token_ids)
-                if new := text.feed(last.token_ids):
-                    publish(TextDelta(node=command.node, text=new, at=last.at, branch=self._branch))
+        with self._session.pace.generation(asked.prompt - asked.predicted) as generating:
+            async with aclosing(self._engine.generate(self._request(command))) as deltas:
+                async for last in deltas:
+                    if first is None:
+                        first = last
+                        generating.first()
+                        self._session.gate.arrived(self.keys(command))
+                    ids.extend(last.token_ids)
+                    if new := text.feed(last.token_ids):
+                        publish(TextDelta(node=command.node, text=new, at=last.at, branch=self._branch))
+            generating.done(len(ids))
         if first is None or last is None or last.usage is None or last.finish is None:
             raise EngineError(f"node {command.node!r}: the engine ended the request without a result")
         self._tenure.granted(command.agent, last.grant)

@@ -34,6 +34,7 @@ class Lane:
             session.run_id,
             session.salt,
             session.publish,
+            pace=session.pace,
             branch=branch,
             prefetches=session.prefetches,
         )

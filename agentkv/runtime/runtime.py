@@ -20,6 +20,7 @@ from agentkv.kv import Record
 from agentkv.report import Residency
 from agentkv.runtime.anchors import Anchors
 from agentkv.runtime.heartbeat import Heartbeat
+from agentkv.runtime.pace import Pace
 from agentkv.runtime.program import Program, make_program
 from agentkv.runtime.records import KVRecords
 from agentkv.runtime.result import Result
@@ -131,6 +132,7 @@ class Runtime:
             heartbeat=Heartbeat(engine, anchors),
             anchors=anchors,
             records=KVRecords(engine),
+            pace=Pace(engine),
             tool_times=ToolTimes(),
             working_sets=WorkingSets(),
         )

@@ -11,6 +11,7 @@ from agentkv.follow import ToolTimes, WorkingSets
 from agentkv.report import Residency
 from agentkv.runtime.anchors import Anchors
 from agentkv.runtime.heartbeat import Heartbeat
+from agentkv.runtime.pace import Pace
 from agentkv.runtime.records import KVRecords
 from agentkv.store import Store
 
@@ -21,7 +22,8 @@ __all__ = ("Order", "Services")
 class Services:
     """What all runs of a runtime share.
 
-    ``live`` are the runs that have not ended. ``threads`` bounds the worker threads of sync tools;
+    ``live`` are the runs that have not ended, ``pace`` says when they may prefill ahead.
+    ``threads`` bounds the worker threads of sync tools;
     ``tool_times`` and ``working_sets`` are what was learnt from earlier runs.
     """
 
@@ -33,6 +35,7 @@ class Services:
     heartbeat: Heartbeat
     anchors: Anchors
     records: KVRecords
+    pace: Pace
     tool_times: ToolTimes
     working_sets: WorkingSets
     live: set[Any] = field(factory=set)

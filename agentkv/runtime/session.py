@@ -23,6 +23,7 @@ from agentkv.runtime.events import (
     RunEvent,
 )
 from agentkv.runtime.gate import Gate
+from agentkv.runtime.pace import Pace
 
 __all__ = ("News", "Session")
 
@@ -50,6 +51,7 @@ class Session:
     kv: KVConfig
     ledger: Ledger
     gate: Gate
+    pace: Pace
     prefetches: anyio.Semaphore
     threads: anyio.CapacityLimiter
     tool_times: ToolTimes

@@ -67,6 +67,7 @@ class Shell:
             kv=kv,
             ledger=self.ledger,
             gate=Gate(self.ledger, engine.info.block_size),
+            pace=services.pace,
             prefetches=anyio.Semaphore(kv.branch_prefetch_limit),
             threads=services.threads,
             tool_times=services.tool_times,

@@ -1,30 +1,20 @@
-"""How far a prefetch step goes."""
+"""What there is to prefill ahead."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkv.follow import follows, next_step
+from agentkv.follow import follows, missing_tokens
 
 sizes = st.integers(0, 5000)
 
 
-@given(resident=sizes, known=sizes, block=st.integers(1, 128), step=st.integers(1, 512))
-def test_a_step_ends_on_a_block_and_within_what_is_known(resident: int, known: int, block: int, step: int) -> None:
-    end = next_step(resident, known, block, step)
-    if end is None:
-        assert known // block <= resident // block
-        return
-    assert end % block == 0
-    assert resident // block * block < end <= known
-    assert end - resident // block * block <= max(block, step)
-
-
-@given(resident=sizes, known=sizes, block=st.integers(1, 128), step=st.integers(1, 512))
-def test_steps_reach_every_whole_block(resident: int, known: int, block: int, step: int) -> None:
-    while (end := next_step(resident, known, block, step)) is not None:
-        assert end > resident
-        resident = end
-    assert resident // block >= known // block
+@given(resident=sizes, known=sizes, block=st.integers(1, 128))
+def test_what_is_missing_is_whole_blocks_up_to_the_last_that_is_known(resident: int, known: int, block: int) -> None:
+    missing = missing_tokens(resident, known, block)
+    assert missing % block == 0
+    assert missing >= 0
+    if missing:
+        assert resident // block * block + missing == known // block * block
 
 
 def test_modes() -> None:

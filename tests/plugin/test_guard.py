@@ -153,7 +153,7 @@ def test_info_says_what_is_in_force(make_core: Make) -> None:
     # One layer of one head of 32 in float32, keys and values.
     assert info["kv_bytes_per_token"] == 256
     assert info["capabilities"] == {"leases": "on", "order": "on", "admission": "off: admission is none"}
-    assert info["settings"]["prefetch_step"] == 256
+    assert info["settings"]["prefetch_step"] is None
 
 
 def test_renewals_and_releases_answer_for_each_token(make_core: Make) -> None:

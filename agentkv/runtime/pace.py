@@ -1,0 +1,137 @@
+"""When prefetches go to an engine: those of all its runs together, as its load allows."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import anyio
+from attrs import frozen
+
+from agentkv.config import KVConfig, TransferMode
+from agentkv.engines.base import Engine
+from agentkv.follow import Load, Meter, Metered, StepTimes, follows, next_prefill, pays
+
+__all__ = ("Generating", "Pace", "Prefetching")
+
+# Most tokens of a prefetch on an engine that does not say how many a step may hold.
+STEP_GUESSED = 256
+
+
+@frozen
+class _Offer:
+    missing: int
+    step: int
+    taken: anyio.Event
+
+
+class Pace:
+    """Knows the load that a runtime puts on its engine, and holds prefetches back while they would hurt.
+
+    What waits is offered together: many small prefetches that are not worth a step each can be worth one step.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._meter = Meter()
+        self._offers: dict[int, _Offer] = {}
+        self._offered = self._count = 0
+
+    @property
+    def load(self) -> Load:
+        """What is in the engine now."""
+        return self._meter.load
+
+    @property
+    def times(self) -> StepTimes:
+        """What the engine's steps take, as far as is known."""
+        return self._meter.times
+
+    def step(self, config: KVConfig) -> int:
+        """Most tokens of one prefetch: what ``config`` says, or half of an engine step: a resume waits for it."""
+        most = self._engine.info.max_num_batched_tokens
+        return config.prefetch_step or (STEP_GUESSED if most is None else max(1, most // 2))
+
+    def wanted(self, mode: TransferMode, known: int, missing: int) -> bool:
+        """Whether ``missing`` of a chain's ``known`` tokens are to be prefilled at all in ``mode``."""
+        return follows(mode, known) and (mode != "auto" or pays(self.load, self.times, missing))
+
+    async def ready(self, missing: int, step: int) -> int:
+        """Wait until it is worth prefilling ``missing`` tokens; returns how many of them, at most ``step``, go now."""
+        if tokens := self._next(self.load, missing, step, self._offered):
+            # The others ride along: what they cost is paid already.
+            self._release()
+            return tokens
+        self._count += 1
+        number, offer = self._count, _Offer(missing, step, anyio.Event())
+        self._offers[number] = offer
+        self._offered += missing
+        try:
+            await offer.taken.wait()
+        finally:
+            self._withdraw(number)
+        return self._next(Load(), missing, step, 0)
+
+    @contextmanager
+    def generation(self, tokens: int) -> Iterator["Generating"]:
+        """While the body runs, a generation is in the engine that is expected to compute ``tokens`` of its prompt."""
+        metered = self._meter.generation(self._engine.clock.now(), tokens)
+        try:
+            yield Generating(self, metered)
+        finally:
+            metered.close(self._engine.clock.now())
+            self._look()
+
+    @contextmanager
+    def prefetch(self, tokens: int) -> Iterator["Prefetching"]:
+        """While the body runs, a prefetch of ``tokens`` is in the engine."""
+        metered = self._meter.prefetch(self._engine.clock.now(), tokens)
+        try:
+            yield Prefetching(self, metered)
+        finally:
+            self._meter.prefetched()
+
+    def _look(self) -> None:
+        offer = next(iter(self._offers.values()), None)
+        if offer is not None and self._next(self.load, offer.missing, offer.step, self._offered - offer.missing):
+            self._release()
+
+    def _release(self) -> None:
+        for number, offer in tuple(self._offers.items()):
+            offer.taken.set()
+            self._withdraw(number)
+
+    def _next(self, load: Load, missing: int, step: int, offered: int) -> int:
+        block = self._engine.info.block_size
+        return next_prefill(load, self.times, missing, block=block, step=step, offered=offered)
+
+    def _withdraw(self, number: int) -> None:
+        if (offer := self._offers.pop(number, None)) is not None:
+            self._offered -= offer.missing
+
+
+@frozen
+class Generating:
+    """A generation in the engine, for who sent it to tell how it goes."""
+
+    _pace: Pace
+    _metered: Metered
+
+    def first(self) -> None:
+        """Its first token is there."""
+        self._metered.first(self._pace._engine.clock.now())
+        self._pace._look()
+
+    def done(self, generated: int) -> None:
+        """It has ended, with ``generated`` tokens."""
+        self._metered.done(self._pace._engine.clock.now(), generated)
+
+
+@frozen
+class Prefetching:
+    """A prefetch in the engine, likewise."""
+
+    _pace: Pace
+    _metered: Metered
+
+    def done(self, computed: int) -> None:
+        """It has ended and computed ``computed`` tokens."""
+        self._metered.computed(self._pace._engine.clock.now(), computed)
