@@ -3,7 +3,8 @@
 #   benchmarks/gpu.sh OUT_FOLDER POOL MODES [more options of `agentkv bench`]
 # WORKLOAD=seed (the default): 100 agents, 6,000 tokens of prompt, 8 tool calls.
 # WORKLOAD=replay: 80 recorded conversations of up to 16,000 tokens, from what benchmarks/pack_traces.sh has packed.
-# CHAINS=N changes the number of agents. SHAPE=tiny CHAINS=6 dry-runs the same path on a machine without a GPU.
+# WORKLOAD=hashes: recorded coding sessions of up to 40,000 tokens, known by their hashes, from the same.
+# CHAINS=N changes the number of agents of the first two. SHAPE=tiny CHAINS=6 dry-runs the same path on a machine without a GPU.
 set -euo pipefail
 out=$1 pool=$2 modes=$3
 shift 3
@@ -28,8 +29,11 @@ replay)
     options+=(--delay-scale 0.05 --delay-cap 4 --max-tokens 16000 --chains "${CHAINS:-80}")
     options+=(--tokenizer "$bundle/tokenizer")
     ;;
+hashes)
+    options+=(--trace "$bundle/think_times" --delay-scale 0.1 --delay-cap 5 --max-tokens 40000)
+    ;;
 *)
-    echo "WORKLOAD=$workload is none of: seed, replay" >&2
+    echo "WORKLOAD=$workload is none of: seed, replay, hashes" >&2
     exit 2
     ;;
 esac

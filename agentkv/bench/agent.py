@@ -2,7 +2,8 @@
 
 It drives the engine with token ids by the runtime's own parts (``Chain``, ``Ledger``, ``Follower``, ``Tenure``)
 and not through a graph. A model with random weights calls no tool, a small one does not call it exactly so often, and
-generations of unequal length cannot be compared; here each is as long as its plan says, by ``min_tokens``.
+generations of unequal length cannot be compared; here each is as long as its plan says, by ``min_tokens``, or says what
+was recorded, by ``forced``.
 
 Where the engine admits, an agent declares what it will hold at its end, exactly; its anchor is not leased on its
 own, since as long as any agent lives the anchor is part of that one's chain.
