@@ -32,8 +32,8 @@ def parted(program: Program, state: State) -> State:
     past = list(state.past)
     for branch in state.branching.every:
         ended = over(program, branch, "cancelled") if branch.status == "running" else branch
-        past += [BranchEnd((branch.id, *end.branch), end.status) for end in ended.state.past]
-        past.append(BranchEnd((branch.id,), ended.status))
+        past += [end._replace(branch=(branch.id, *end.branch)) for end in ended.state.past]
+        past.append(BranchEnd((branch.id,), ended.status, ended.text if ended.status == "failed" else ""))
     return evolve(state, spent=state.all_spent, past=tuple(past), branching=None)
 
 

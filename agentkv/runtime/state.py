@@ -111,10 +111,11 @@ class Branching:
 
 
 class BranchEnd(NamedTuple):
-    """How a branch ended; a ``cancelled`` one lost, was late, or was under way when its run ended."""
+    """How a branch ended, and ``why`` if it failed; a ``cancelled`` one lost, was late, or ran when its run ended."""
 
     branch: Path
     status: BranchStatus
+    why: str = ""
 
 
 @frozen(kw_only=True)
