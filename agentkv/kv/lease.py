@@ -3,6 +3,7 @@
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Protocol
 
 from attrs import evolve, frozen
@@ -111,15 +112,17 @@ class LeaseTable:
 
     def by_class(self) -> dict[str, int]:
         """Unique blocks held, each counted for the class of its leases that goes last; last to go first."""
-        seen: set[int] = set()
-        found: dict[str, int] = {}
-        for name in ("anchor", "chain", "branch", "speculative"):
-            before = len(seen)
-            for lease in self._leases.values():
-                if lease.lease_class == name:
-                    seen.update(lease.blocks)
-            found[name] = len(seen) - before
-        return found
+        by_class: defaultdict[str, list[tuple[int, ...]]] = defaultdict(list)
+        for lease in self._leases.values():
+            by_class[lease.lease_class].append(lease.blocks)
+        anchor = set().union(*by_class["anchor"])
+        # Most blocks are chains', and those are many: they are what is left, and need not be looked at.
+        speculative = Counter(chain.from_iterable(by_class["speculative"]))
+        lower = speculative + Counter(chain.from_iterable(by_class["branch"]))
+        alone = [block for block, count in lower.items() if self._counts[block] == count]
+        branch = sum(1 for block in alone if speculative[block] < lower[block])
+        found = {"branch": branch, "speculative": len(alone) - branch}
+        return {"anchor": len(anchor), "chain": self.held - len(anchor) - len(alone), **found}
 
     def new_blocks(self, blocks: Iterable[int]) -> int:
         """How many of ``blocks`` no lease holds yet."""

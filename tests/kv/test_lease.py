@@ -3,8 +3,10 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agentkv.kv import Directive
+from agentkv.kv import Directive, Lease, LeaseTable
 
 Make = Callable[..., Any]
 
@@ -192,3 +194,39 @@ def test_leases_that_could_not_make_room_are_asked_again_when_a_request_ends(mak
     assert bench.policy.leases.make_room(8, 0.01) == 0, "not looked at in every step"
     bench.policy.abort(Directive(run="r"), "q", 0.01)
     assert bench.policy.leases.make_room(8, 0.01) == 8
+
+
+CLASSES = ("anchor", "chain", "branch", "speculative")
+SOME_LEASES = st.lists(st.tuples(st.sampled_from(CLASSES), st.sets(st.integers(0, 19), min_size=1)), max_size=8)
+
+
+@given(SOME_LEASES)
+def test_a_block_is_counted_once_for_the_class_that_goes_last(
+    pool_class: Any, leases: list[tuple[Any, set[int]]]
+) -> None:
+    pool = pool_class(20)
+    pool.finish(pool.take(20))
+    table = LeaseTable(pool, 20)
+    for number, (lease_class, blocks) in enumerate(leases):
+        table.put(lease_of(number, lease_class, sorted(blocks)))
+    seen: set[int] = set()
+    for name in CLASSES:
+        held = set().union(*(blocks for lease_class, blocks in leases if lease_class == name))
+        assert table.by_class()[name] == len(held - seen)
+        seen |= held
+
+
+def lease_of(number: int, lease_class: Any, blocks: list[int]) -> Lease:
+    return Lease(
+        token=f"t{number}",
+        serial=number,
+        run="r",
+        owner="",
+        ticket="",
+        lease_class=lease_class,
+        blocks=tuple(blocks),
+        digests=tuple(b"%d" % block for block in blocks),
+        expected_reuse=None,
+        expires=99.0,
+        used=0.0,
+    )
