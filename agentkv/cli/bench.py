@@ -28,12 +28,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> int:
-    """Run the workload, print the table, write what else was asked for."""
+    """Run the workload, write what was asked for, print the table."""
     bench = benchmark_of(options, options.workload(options))
     check_outputs(options)
     result = run_until_told(lambda: run_benchmark(bench, _progress))
-    print("\n".join(table_lines(result)))
+    # First what is kept: whoever reads the table may turn away.
     write_outputs(options, result)
+    print("\n".join(table_lines(result)))
     return 0
 
 

@@ -1,6 +1,9 @@
 """``agentkv bench``, as a user calls it."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,6 +72,17 @@ def test_a_steady_load_and_its_frontier(capsys: pytest.CaptureFixture[str], tmp_
     result = json.loads(file.read_text())
     assert result["workload"]["load"] == {"agents": 4, "duration": 20.0, "settle": 8.0}
     assert [point["agents"] for point in result["frontier"]["modes"]["stock"]["points"]] == [2, 4]
+
+
+def test_what_was_measured_is_kept_though_nobody_reads_the_table(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "agentkv", "bench", "seed", *SMALL, "--modes", "stock", "--json", str(file)]
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.DEVNULL, timeout=60, check=False)
+    os.close(writer)
+    assert ended.returncode == 141
+    assert json.loads(file.read_text())["schema"] == "agentkv.bench/1"
 
 
 def test_a_file_that_was_there_is_not_lost_to_a_mistake(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
