@@ -119,6 +119,7 @@ class BenchAgent:
         await self._stage.send(self._plan.number, number)
         sent_at = self._clock.now()
         ids, first_at, usage = await self._stream(request, number, len(chain) - ask.predicted)
+        self._stage.steps.prompt(self._plan.number, number, sent_at=sent_at, tokens=usage.prompt, cached=usage.cached)
         after = _extend(chain, "assistant", tuple(ids))
         # The last generated token never has KV: it is fed to the model by the next request, if at all.
         self._ledger.generated(ask, usage, after.block_keys(self._block)[: (len(after) - 1) // self._block])
@@ -164,6 +165,7 @@ class BenchAgent:
                         first_at = self._stage.first_token(self._plan.number, number)
                         generating.first()
                     ids.extend(last.token_ids)
+                    self._stage.steps.arrived(self._clock.now(), self._plan.number, number, len(last.token_ids))
             generating.done(len(ids))
         usage = _usage(request, last, ids)
         self._tenure.granted(NAME, last.grant if last else None)

@@ -10,6 +10,7 @@ from agentkv.bench.reconcile import reconcile
 from agentkv.bench.series import Series
 from agentkv.bench.snapshot import Snapshot, difference
 from agentkv.bench.steady import Steady
+from agentkv.bench.step_log import StepRow
 from agentkv.bench.turn import Source, Task, Turn
 
 __all__ = ("Repetition", "figures", "percentile")
@@ -41,13 +42,14 @@ class Repetition:
 
     ``turns`` became ready in that time, ``tasks`` ended in it. ``cut`` became ready in it and were not done when the
     load was taken away: source, seconds to the first token, and whether that had not come (``censored``, the seconds
-    are a lower bound). ``lived`` has all turns by agent, for the timeline; ``began_at`` is its zero, and that of
-    ``series``.
+    are a lower bound). ``lived`` has all turns by agent, for the timeline, ``steps`` the engine's
+    steps; ``began_at`` is the timeline's zero, and that of ``series``.
     """
 
     turns: tuple[Turn, ...]
     tasks: tuple[Task, ...]
     lived: Mapping[int, tuple[Turn, ...]]
+    steps: Sequence[StepRow]
     cut: tuple[tuple[Source, float, bool], ...]
     before: Snapshot
     after: Snapshot

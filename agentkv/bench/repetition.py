@@ -21,6 +21,7 @@ from agentkv.errors import AgentKVError
 __all__ = ("run_repetition",)
 
 POLL_SECONDS = 0.1
+UNBOUNDED = 1 << 30
 # Capabilities that a mode may ask for.
 MANAGED = ("leases", "order", "admission")
 
@@ -60,6 +61,7 @@ async def run_repetition(
         tasks=tuple(task for task in stage.tasks if before.at <= task.ended_at <= after.at),
         cut=tuple((each.source, each.waited(now), each.first_at is None) for each in cut),
         lived=stage.turns_by_agent(),
+        steps=stage.steps.rows(engine.info.max_num_batched_tokens or UNBOUNDED),
         before=before,
         after=after,
         began_at=began.at,

@@ -6,7 +6,7 @@ from typing import Any
 
 from agentkv.bench.measure import Repetition, percentile
 from agentkv.bench.modes import rank_of_mode
-from agentkv.bench.turn_rows import rows_json
+from agentkv.bench.step_log import steps_json
 
 __all__ = ("RATIOS", "SCHEMA", "figure_at", "merge", "mode_json", "ratios", "spread")
 
@@ -53,7 +53,7 @@ def mode_json(config: Mapping[str, Any], repetitions: Sequence[Repetition]) -> d
     """One mode: medians of its repetitions, with the spread of what ratios are made of.
 
     ``quantiles_after_tool_ms`` are over the resumes of all repetitions, from the least to the longest in steps of a
-    hundredth. ``rounds``, ``occupancy``, ``evicted``, ``timeline`` and ``turns`` are those of the first repetition.
+    hundredth. ``rounds``, ``occupancy``, ``evicted``, ``timeline`` and ``steps`` are those of the first repetition.
     """
     each = [_figures(repetition) for repetition in repetitions]
     first = repetitions[0]
@@ -69,7 +69,7 @@ def mode_json(config: Mapping[str, Any], repetitions: Sequence[Repetition]) -> d
         "occupancy": first.series.to_json(),
         "evicted": dict(first.evicted),
         "timeline": first.timeline(),
-        "turns": rows_json((turn for turns in first.lived.values() for turn in turns), first.began_at),
+        "steps": steps_json(first.steps),
         "reconciliation": {"agrees": _all(account["agrees"] for account in accounts), "repetitions": accounts},
     }
 

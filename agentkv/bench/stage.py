@@ -8,6 +8,7 @@ import anyio
 
 from agentkv.bench.modes import ModeConfig
 from agentkv.bench.snapshot import Snapshot, read_counters, sum_totals
+from agentkv.bench.step_log import StepLog
 from agentkv.bench.turn import Source, Task, Turn, UnderWay
 from agentkv.config import KVConfig
 from agentkv.engines import Engine
@@ -39,6 +40,7 @@ class Stage:
         self.turns: list[Turn] = []
         self.ledgers: list[Ledger] = []
         self.tasks: list[Task] = []
+        self.steps = StepLog()
         self.under_way: dict[tuple[int, int], UnderWay] = {}
         self.prefetches = self._prefetch_prompt = 0
         self.pace = Pace(engine)

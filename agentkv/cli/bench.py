@@ -7,6 +7,7 @@ from agentkv.bench import Delay, SeedShape, run_benchmark, table_lines
 from agentkv.cli.bench_options import add_common_options, benchmark_of
 from agentkv.cli.bench_output import check_outputs, write_outputs
 from agentkv.cli.bench_traces import add_traces
+from agentkv.cli.calibrate import add_calibrate
 from agentkv.cli.terminate import run_until_told
 from agentkv.errors import SetupError
 
@@ -25,6 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _seed_options(seed)
     seed.set_defaults(command=command, workload=_seed)
     add_traces(workloads, add_common_options, command)
+    add_calibrate(workloads)
 
 
 def command(options: argparse.Namespace) -> int:

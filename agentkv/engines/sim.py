@@ -1,6 +1,7 @@
 """The simulated engine: vLLM's cache and batching on a virtual clock, with a script for a model."""
 
 from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
 from typing import Any, Self, Unpack
 
 from attrs import evolve
@@ -9,9 +10,10 @@ from agentkv.engines.base import Delta, EngineInfo, GenerateRequest, PrefillRequ
 from agentkv.engines.clock import Timer, VirtualClock
 from agentkv.engines.sim_info import MODEL_PATH, counters, describe, usage_of
 from agentkv.engines.sim_kv import make_scheduler, operate
-from agentkv.engines.sim_machine import MachineOptions, find_machine
+from agentkv.engines.sim_machine import MachineOptions, find_machine, machine_with
 from agentkv.engines.sim_managed import ManagedScheduler
 from agentkv.engines.sim_output import Mailbox, Responder, ScriptedOutput
+from agentkv.engines.sim_preset import read_preset
 from agentkv.engines.sim_request import SimRequest
 from agentkv.engines.sim_steps import StepLoop
 from agentkv.errors import EngineError, EngineStartError, EngineUnavailable
@@ -30,7 +32,8 @@ class SimEngine:
     of work and admission into the scheduler, as the plugin does in vLLM; None leaves it stock. ``respond`` is
     called when a generation is first iterated, and what it raises reaches the caller.
 
-    Raises ``EngineStartError`` for an unknown preset and for options that contradict each other.
+    ``preset`` is a name, or a file that ends in ``.json`` (``agentkv bench calibrate`` writes them). Raises
+    ``EngineStartError`` for an unknown preset and for options that contradict each other.
     """
 
     def __init__(
@@ -45,7 +48,8 @@ class SimEngine:
     ) -> None:
         if stream_interval < 1:
             raise EngineStartError(f"stream_interval={stream_interval} must be at least 1")
-        machine = find_machine(preset, options)
+        base = read_preset(Path(preset)) if preset.endswith(".json") else find_machine(preset)
+        machine = machine_with(base, options)
         self._respond = respond
         self._machine = machine
         self._clock = clock or VirtualClock()

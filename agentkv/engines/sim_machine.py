@@ -6,16 +6,23 @@ from attrs import evolve, frozen
 
 from agentkv.errors import EngineStartError
 
-__all__ = ("Machine", "MachineOptions", "StepCost", "Work", "find_machine")
+__all__ = ("Machine", "MachineOptions", "StepCost", "Work", "find_machine", "machine_with")
 
 
 class Work(Protocol):
     """The sums of a step that decide its duration; see ``StepCost``."""
 
-    prefill_tokens: int
-    prefill_context: int
-    decode_seqs: int
-    context_tokens: int
+    @property
+    def prefill_tokens(self) -> int: ...
+
+    @property
+    def prefill_context(self) -> int: ...
+
+    @property
+    def decode_seqs(self) -> int: ...
+
+    @property
+    def context_tokens(self) -> int: ...
 
 
 @frozen(kw_only=True)
@@ -107,16 +114,21 @@ _PRESETS: dict[str, Machine] = {
 }
 
 
-def find_machine(preset: str, options: MachineOptions) -> Machine:
-    """The preset with ``options`` in place of its own values.
+def find_machine(preset: str) -> Machine:
+    """The machine of that name. Raises ``EngineStartError`` for an unknown one."""
+    if preset not in _PRESETS:
+        known = ", ".join(sorted(_PRESETS))
+        raise EngineStartError(f"the simulator has no preset {preset!r}; it has {known}, and files that end in .json")
+    return _PRESETS[preset]
+
+
+def machine_with(base: Machine, options: MachineOptions) -> Machine:
+    """``base`` with ``options`` in place of its own values.
 
     Another block size keeps the pool's tokens; a smaller pool lowers ``max_model_len`` to what it holds unless
-    that is given. Raises ``EngineStartError`` for an unknown preset, a limit below 1, a step that takes no
-    time, or a pool that cannot hold one request of ``max_model_len``.
+    that is given. Raises ``EngineStartError`` for a limit below 1, a step that takes no time, or a pool that cannot
+    hold one request of ``max_model_len``.
     """
-    if preset not in _PRESETS:
-        raise EngineStartError(f"the simulator has no preset {preset!r}; it has {', '.join(sorted(_PRESETS))}")
-    base = _PRESETS[preset]
     given: dict[str, Any] = dict(options)
     _check(given)
     block_size = given.get("block_size", base.block_size)

@@ -1,0 +1,130 @@
+"""A simulated machine from a measured run, and how near it comes to others."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, fields, frozen
+
+from agentkv.bench.delay import Delay
+from agentkv.bench.modes import ModeConfig
+from agentkv.bench.runner import Benchmark, run_benchmark
+from agentkv.bench.seed import SeedShape
+from agentkv.bench.step_fit import fit_steps, read_steps
+from agentkv.bench.step_log import StepRow
+from agentkv.engines.sim_machine import Machine
+from agentkv.engines.sim_preset import preset_json
+from agentkv.errors import SetupError
+
+__all__ = ("Measured", "compare", "fit_machine", "read_measured", "write_preset")
+
+IDEAL_TOKENS = 16
+PERCENTS = ("p50", "p95")
+
+
+@frozen
+class Measured:
+    """A result of ``agentkv bench seed`` on a real engine, and its mode that is fitted from: one without prefetches."""
+
+    name: str
+    result: Mapping[str, Any]
+    mode: str
+
+    @property
+    def engine(self) -> Mapping[str, Any]:
+        """What the engine said about itself."""
+        found: Mapping[str, Any] = self.result["engine"]
+        return found
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        """Those of the mode."""
+        found: Mapping[str, Any] = self.result["modes"][self.mode]
+        return found
+
+
+def read_measured(path: Path) -> Measured:
+    """Raises ``SetupError`` for a file that is no result, or one that cannot be fitted or simulated."""
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        kind, modes = result["workload"]["kind"], result["modes"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SetupError(f"{str(path)!r} is no result of agentkv bench: {error}") from error
+    if kind != "seed" or result["workload"].get("load"):
+        raise SetupError(f"{str(path)!r}: only seed workloads that run to their end can be simulated again")
+    mode = next((name for name, found in modes.items() if not found["prefetches"]), None)
+    if mode is None:
+        raise SetupError(f"{str(path)!r} has no mode without prefetches; measure 'stock' or 'stock+cap'")
+    return Measured(path.stem, result, mode)
+
+
+def fit_machine(measured: Measured) -> Machine:
+    """The machine whose steps are those of the run. Raises ``SetupError`` where the result lacks them."""
+    engine, step_tokens = measured.engine, measured.engine.get("max_num_batched_tokens")
+    if step_tokens is None:
+        raise SetupError(f"{measured.name!r} does not say what a step holds: measure it again with this version")
+    cost = fit_steps(read_steps(measured.figures))
+    machine = Machine(
+        cost=cost,
+        block_size=engine["block_size"],
+        pool_blocks=engine["pool_blocks"],
+        max_model_len=engine["max_model_len"],
+        max_num_batched_tokens=step_tokens,
+        max_num_seqs=engine["max_num_seqs"],
+        kv_bytes_per_token=engine["kv_bytes_per_token"] or 0,
+        async_scheduling=engine["capabilities"].get("async_scheduling") == "on",
+    )
+    return evolve(machine, delivery_s=_delivery(measured, machine))
+
+
+def write_preset(path: Path, machine: Machine, measured: Measured) -> None:
+    """Write the machine to a file that ``sim:FILE`` takes."""
+    fitted = {"from": measured.name, "versions": measured.result["versions"], "machine": measured.result["machine"]}
+    path.write_text(json.dumps({**preset_json(machine), "fitted": fitted}, indent=1) + "\n", encoding="utf-8")
+
+
+async def compare(preset: Path, measured: Measured, progress: Callable[[str], None]) -> dict[str, Any]:
+    """TTFT after a tool, in ms, as measured and as ``preset`` has it, and the error of each percentile."""
+    bench = Benchmark(
+        engine=f"sim:{preset}",
+        workload=_shape(measured.result["workload"]),
+        modes={measured.mode: _mode(measured.figures["config"])},
+        block=measured.engine["block_size"],
+        floor_samples=0,
+        warm_up=0,
+        options={"pool_blocks": measured.engine["pool_blocks"], "max_model_len": measured.engine["max_model_len"]},
+    )
+    simulated = (await run_benchmark(bench, progress))["modes"][measured.mode]
+    row: dict[str, Any] = {"name": measured.name, "mode": measured.mode}
+    for percent in PERCENTS:
+        was, found = (mode["ttft_after_tool_ms"][percent] for mode in (measured.figures, simulated))
+        row[percent] = {"measured": was, "simulated": found, "error": round(found / was - 1, 4)}
+    return row
+
+
+def _delivery(measured: Measured, machine: Machine) -> float:
+    """What the shortest resume on the idle engine took beyond its one step: ways between processes."""
+    ideal = measured.result["ideal_ms"]["p50"]
+    if ideal is None:
+        return 0.0
+    pairs = IDEAL_TOKENS * measured.result["workload"]["prompt_tokens"]
+    took = float(ideal) / 1e3
+    step = StepRow(took, decode_seqs=0, context_tokens=0, prefill_tokens=IDEAL_TOKENS, prefill_context=pairs)
+    return max(0.0, took - machine.cost.seconds(step))
+
+
+def _shape(workload: Mapping[str, Any]) -> SeedShape:
+    given = {field.name: workload[field.name] for field in fields(SeedShape)}
+    return SeedShape(
+        **{
+            **given,
+            "tool_seconds": Delay.parse(given["tool_seconds"]),
+            "result_tokens": tuple(given["result_tokens"]),
+        }
+    )
+
+
+def _mode(config: Mapping[str, Any]) -> ModeConfig:
+    known = {field.name for field in fields(ModeConfig)}
+    return ModeConfig(**{name: value for name, value in config.items() if name in known})
