@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agentkv.bench.measure import figures, percentile
 from agentkv.bench.results import merge, ratios, spread
-from agentkv.bench.turn import Turn
+from agentkv.bench.turn import Turn, UnderWay
 
 numbers = st.lists(st.floats(0, 1e6), min_size=2, max_size=60)
 
@@ -88,3 +88,10 @@ def test_the_parts_of_a_turn_add_up_to_its_ttft() -> None:
     assert turn.ttft_s == 5.0
     assert (turn.client_s, turn.delivery_s, turn.inter_token_s) == (0.5, 0.25, 1.0)
     assert turn.held_s + turn.client_s + 1.0 + 1.25 + turn.delivery_s == turn.ttft_s
+
+
+def test_a_generation_under_way_has_waited_until_its_first_token_or_until_now() -> None:
+    waiting = UnderWay("tool", ready_at=2.0)
+    assert waiting.waited(7.0) == 5.0
+    waiting.first_at = 3.5
+    assert waiting.waited(7.0) == 1.5

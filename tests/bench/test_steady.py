@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
-from agentkv.bench import SeedShape
+from agentkv.bench import ModeConfig, SeedShape
+from agentkv.bench.repetition import run_repetition
 from agentkv.bench.steady import Steady, endless
 from agentkv.chain import Chain
+from agentkv.engines.sim import SimEngine
 from agentkv.errors import SetupError
+from agentkv.kv import PolicySettings
 
 Bench = Any
 Shape = Callable[..., SeedShape]
@@ -100,11 +103,18 @@ def test_what_still_waits_when_the_load_is_taken_away_counts_as_waiting(bench: B
     assert mode["ttft_first_ms"]["p99"] > 10_000
 
 
-def test_nothing_is_left_in_the_engine_for_the_next_repetition(bench: Bench) -> None:
-    first, second = (bench("bidirectional", repeat=2, pool=0.6, **STEADY)["modes"]["bidirectional"] for _ in range(2))
-    assert first["spread"]["tasks_per_minute"] == second["spread"]["tasks_per_minute"]
-    least, most = (first["spread"]["tasks_per_minute"][end] for end in ("min", "max"))
-    assert least == most
+async def test_agents_that_are_taken_away_leave_nothing_in_the_engine(shape: Shape) -> None:
+    mode = ModeConfig(follow=True, leases=True, admission=True)
+    engine = SimEngine(lambda request: range(request.max_tokens), preset="h200", pool_blocks=150, kv=PolicySettings())
+    async with engine:
+        steady = Steady(agents=6, duration=20.0)
+        found = await run_repetition(engine, shape(start_spread=2.0), mode, "s", lambda _: None, steady)
+        assert found.tasks
+        stats = await engine.kv("stats", {})
+        left = ("leases", "runs", "held_requests", "live_requests", "prefetches")
+        assert {name: stats[name] for name in left} == dict.fromkeys(left, 0)
+        assert stats["free_blocks"] == stats["pool_blocks"]
+        engine.check_integrity()
 
 
 @pytest.mark.parametrize("more", [{"frontier": (2, 4)}, {"settle": 3.0}])

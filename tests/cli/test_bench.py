@@ -88,8 +88,9 @@ def test_what_was_measured_is_kept_though_nobody_reads_the_table(tmp_path: Path)
 def test_a_file_that_was_there_is_not_lost_to_a_mistake(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     file.write_text("old")
-    assert main(("bench", "seed", *SMALL, "--json", str(file), "--html", str(tmp_path))) == 2
-    assert "--html" in capsys.readouterr().err
+    for json_file in (file, tmp_path / "new.json"):
+        assert main(("bench", "seed", *SMALL, "--json", str(json_file), "--html", str(tmp_path))) == 2
+        assert "--html" in capsys.readouterr().err
     assert file.read_text() == "old"
     assert list(tmp_path.iterdir()) == [file]
 
