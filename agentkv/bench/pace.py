@@ -33,7 +33,7 @@ class Pace:
     @property
     def factor(self) -> str:
         """The scale for people, behind the name of what is scaled; empty where nothing is."""
-        return "" if self.scale == 1 else f" times {self.scale:g}"
+        return "" if self.scale == 1 else f" × {self.scale:g}"
 
     @property
     def bound(self) -> str:

@@ -54,7 +54,7 @@ def test_only_what_is_transplanted_is_scaled(tmp_path: Path) -> None:
     assert times.of_tool(2.0, Random(1)) == (2.0, "recorded")
     assert times.of_tool(None, Random(1)) == (2.0, "transplanted")
     assert times.of_user(Random(1)) == (3, "transplanted")
-    assert (times.pace.factor, times.pace.bound) == (" times 0.25", ", none above 3 s")
+    assert (times.pace.factor, times.pace.bound) == (" × 0.25", ", none above 3 s")
 
 
 @pytest.mark.parametrize(
