@@ -25,7 +25,7 @@ from agentkv.errors import (
 )
 from agentkv.graph import END, START, Agent, CallResult, Graph, all_of, first, summary, winner
 from agentkv.report import RunReport
-from agentkv.runtime import Result, Run, RunEvent, Runtime, events, run_sync
+from agentkv.runtime import AgentChain, Generated, Result, Run, RunEvent, Runtime, events, run_sync
 from agentkv.tools import Context, ToolCall, tool
 
 __version__ = "0.1.0"
@@ -45,7 +45,9 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for
     "tool",
     "winner",
     # run
+    "AgentChain",
     "EngineKV",
+    "Generated",
     "KVConfig",
     "Limits",
     "Message",

@@ -73,6 +73,17 @@ class Follower:
             await self._idle.wait()
         return level < 2 and in_flight == agent
 
+    async def prefill(self, tip: Tip) -> None:
+        """Catch up with ``tip`` now, whatever the mode and the load, and be done."""
+        block, sent = self._engine.info.block_size, True
+        while sent:
+            keys, start, missing = self._lacks(tip)
+            if not missing or not await self._tenure.begin():
+                return
+            end = start // block * block + min(missing, max(block, self._pace.step(self._config) // block * block))
+            async with self._prefetches:
+                sent = await self._send(tip, start, end, keys[: end // block])
+
     async def run(self) -> None:
         """Follow until cancelled."""
         async for tips in self._targets:
@@ -94,9 +105,7 @@ class Follower:
 
     async def _step(self, tip: Tip) -> bool:
         block = self._engine.info.block_size
-        keys = tip.chain.block_keys(block)
-        start = self._ledger.resident(keys)
-        missing = missing_tokens(start, len(tip.chain), block)
+        keys, start, missing = self._lacks(tip)
         if not missing or not self._pace.wanted(self._config.kv_transfer_mode, len(tip.chain), missing):
             return False
         tokens = await self._when_it_pays(missing)
@@ -105,6 +114,13 @@ class Follower:
         end = start // block * block + tokens
         async with self._prefetches:
             return await self._send(tip, start, end, keys[: end // block])
+
+    def _lacks(self, tip: Tip) -> tuple[Sequence[bytes], int, int]:
+        """The keys of the tip's blocks, its tokens believed cached, and those that whole blocks lack."""
+        block = self._engine.info.block_size
+        keys = tip.chain.block_keys(block)
+        start = self._ledger.resident(keys)
+        return keys, start, missing_tokens(start, len(tip.chain), block)
 
     async def _send(self, tip: Tip, start: int, end: int, keys: Sequence[bytes]) -> bool:
         """Whether the prefetch was made; one that the engine gives up is an offer not taken."""

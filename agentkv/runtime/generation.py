@@ -11,13 +11,13 @@ from agentkv.runtime.program import NodeProgram, Program
 from agentkv.runtime.rendering import not_run, with_chain
 from agentkv.runtime.state import ChainState, Spent, State
 
-__all__ = ("finished",)
+__all__ = ("appended", "finished")
 
 
 def finished(program: Program, state: State, event: GenerationFinished) -> Step:
     """Append what was generated, and follow the label, the calls or the answer in it."""
     node = program.nodes[event.node]
-    state, turn = _append(program, state, node, event)
+    state, turn = appended(program, state, node, event)
     if problem := _unfit(node, turn) or _cut_call(program, node, turn, event.finish):
         return _rejected(program, state, node, problem, event.at)
     state = evolve(state, rejected=0)
@@ -27,7 +27,8 @@ def finished(program: Program, state: State, event: GenerationFinished) -> Step:
     return go(program, state, target, event.at, text=turn.text, complete=event.finish == "stop")
 
 
-def _append(program: Program, state: State, node: NodeProgram, event: GenerationFinished) -> tuple[State, Turn]:
+def appended(program: Program, state: State, node: NodeProgram, event: GenerationFinished) -> tuple[State, Turn]:
+    """``state`` with what was generated behind it, and how that reads."""
     ids, closed = program.format.close(event.token_ids)
     text = program.format.tokenizer.decode(ids[:-1] if closed else ids)
     turn = program.format.dialect.parse(text, shape_of(node, state), state.numbered + 1)

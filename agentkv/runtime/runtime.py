@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Mapping
 from contextlib import AsyncExitStack
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import anyio
 from attrs import evolve
@@ -13,11 +13,12 @@ from attrs import evolve
 from agentkv.chain import ChatFormat
 from agentkv.config import MANAGED, EngineKV, KVConfig, Limits
 from agentkv.engines import Engine, open_engine
-from agentkv.errors import EngineUnavailable, NotSupported, SetupError
+from agentkv.errors import EngineUnavailable, SetupError
 from agentkv.follow import ToolTimes, WorkingSets
 from agentkv.graph import Agent, CompiledGraph, Graph, compile, standard_graph
 from agentkv.kv import Record
 from agentkv.report import Residency
+from agentkv.runtime.agent_chain import AgentChain, open_chain
 from agentkv.runtime.anchors import Anchors
 from agentkv.runtime.heartbeat import Heartbeat
 from agentkv.runtime.pace import Pace
@@ -186,9 +187,16 @@ class Runtime:
         """
         return self._run(target, prompt, deps, options, watched=True)
 
-    def chain(self, agent: Agent[Any, Any]) -> NoReturn:
-        """A chain of ``agent`` to append to, generate from and fork by hand. Raises ``NotSupported``."""
-        raise NotSupported(f"Runtime.chain({agent.name!r}) is not built yet; run the agent or a graph")
+    def chain(self, agent: Agent[Any, Any], *, kv: KVConfig | None = None, cache_salt: str | None = None) -> AgentChain:
+        """A chain of ``agent`` to append to, generate from, prefill and fork by hand; ``release()`` it in the end.
+
+        Its tools are offered to the model and not run: their calls are yours. ``kv`` and ``cache_salt`` replace what
+        the runtime has. Raises ``SetupError`` and its kind.
+        """
+        self._require_open()
+        services = evolve(self._services, kv=kv or self._kv)
+        salt = self._salt if cache_salt is None else cache_salt
+        return open_chain(services, self._program(agent, self._limits), secrets.token_hex(8), salt)
 
     def _run(
         self, target: Runnable[Any, Any], prompt: str, deps: Any, options: RunOptions, *, watched: bool

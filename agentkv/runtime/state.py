@@ -11,6 +11,7 @@ from agentkv.runtime.events import BranchFailed, Event, JoinTimedOut, RunFailed,
 from agentkv.tools import Outcome, ToolCall
 
 __all__ = (
+    "NOTHING",
     "Adopt",
     "Branch",
     "BranchEnd",

@@ -1,0 +1,262 @@
+"""A chain worked by hand: append, generate, fork, prefill, release."""
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import anyio
+from attrs import evolve, frozen
+
+from agentkv.chain import Message
+from agentkv.errors import ModelOutputError, PromptTooLong, SetupError
+from agentkv.graph.path import BranchId, Path
+from agentkv.report import Ledger, Step
+from agentkv.runtime.anchors import AnchorKey
+from agentkv.runtime.asking import ask
+from agentkv.runtime.events import RunFailed, TextDelta
+from agentkv.runtime.follower import Follower
+from agentkv.runtime.gate import Gate
+from agentkv.runtime.generation import appended
+from agentkv.runtime.generator import Generator
+from agentkv.runtime.program import AgentProgram, Program
+from agentkv.runtime.rendering import catch_up
+from agentkv.runtime.services import Services
+from agentkv.runtime.session import Session
+from agentkv.runtime.state import NOTHING, End, Generate, State, Tip
+from agentkv.runtime.tenure import Tenure, owner_of
+
+__all__ = ("AgentChain", "Generated", "open_chain")
+
+NODE = "plan"
+
+
+@frozen(kw_only=True)
+class Generated:
+    """One generation: the message that it is, with calls if it made any; ``step`` accounts for its prompt.
+
+    ``complete`` is False if it was cut off at its ``max_tokens``.
+    """
+
+    message: Message
+    complete: bool
+    step: Step
+
+    @property
+    def text(self) -> str:
+        return self.message.content
+
+
+class AgentChain:
+    """One agent's conversation, as a chain; made by ``Runtime.chain`` and by ``fork``. Nothing of it is journalled.
+
+    What was generated stands in it as the ids that the engine returned. One call at a time; forks go on by themselves.
+    A chain holds a lease on its KV from its first generation on, until it is released.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        session: Session,
+        program: Program,
+        tenure: Tenure,
+        state: State,
+        family: "Family",
+        branch: Path = (),
+    ) -> None:
+        self._services, self._session, self._program, self._tenure = services, session, program, tenure
+        self._state, self._family, self._branch = state, family, branch
+        self._agent = program.nodes[NODE].agent
+        self._generator = Generator(session, program, branch, tenure)
+        self._follower = Follower(
+            session.engine,
+            session.kv,
+            session.ledger,
+            tenure,
+            session.run_id,
+            session.salt,
+            session.publish,
+            pace=session.pace,
+            branch=branch,
+            prefetches=session.prefetches,
+        )
+        self._forks = itertools.count(1)
+        self._released = False
+        self._trunk = len(self.ids) if branch else 0
+        family.chains.append(self)
+        services.live.add(self)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation so far."""
+        return self._state.messages
+
+    @property
+    def ids(self) -> list[int]:
+        """The tokens of the chain: those of what was generated, and of all that came before."""
+        held = self._state.chains.get(self._agent.agent.name)
+        return list(self._agent.anchor) if held is None else held.chain.ids()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The account of every generation of this chain, the one that it was forked from, and their forks."""
+        return tuple(self._session.ledger.steps)
+
+    def append(self, *messages: str | Message) -> None:
+        """Add to the conversation; a text is a user's message."""
+        new = tuple(Message(role="user", content=each) if isinstance(each, str) else each for each in messages)
+        self._state = evolve(self._state, messages=(*self._state.messages, *new))
+
+    def fork(self, label: str = "") -> "AgentChain":
+        """A chain that goes on from here by itself, also while this one generates. Copies nothing."""
+        number = next(self._forks)
+        branch = (*self._branch, BranchId("fork", 1, label or str(number)))
+        tenure = self._tenure.inner()
+        return AgentChain(self._services, self._session, self._program, tenure, self._state, self._family, branch)
+
+    async def prefill(self) -> int:
+        """Have the engine compute now what the next prompt is certain to begin with; the tokens that it computed.
+
+        Whole blocks only, at most ``KVConfig.prefetch_step`` tokens a request.
+        """
+        await self._enter(0)
+        before = self._session.ledger.totals().prefetched
+        chain = catch_up(self._program, self._agent, self._state).chain
+        await self._follower.prefill(Tip(agent=self._agent.agent.name, chain=chain))
+        return self._session.ledger.totals().prefetched - before
+
+    async def generate(
+        self,
+        *,
+        calls: bool = True,
+        max_tokens: int | None = None,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Generated:
+        """One generation of the agent behind what was appended: an answer, or calls, which are yours to run.
+
+        ``calls=False`` asks for an answer. Raises ``PromptTooLong``, ``EngineError``, and ``ModelOutputError`` for what
+        cannot be read.
+        """
+        program = self._program if calls else _answering(self._program)
+        command = self._ask(program, max_tokens)
+        await self._enter(command.max_tokens)
+        async with self._session.gate.enter(self._generator.keys(command)):
+            asked = self._generator.ask(command, adopted=False)
+            event = await self._generator.generate(command, asked, partial(_tell, on_text))
+        visits = {NODE: command.visit}
+        self._state, turn = appended(program, evolve(self._state, visits=visits), program.nodes[NODE], event)
+        if turn.problem is not None:
+            raise ModelOutputError(f"agent {self._agent.agent.name!r}: {turn.problem}")
+        self._state = evolve(self._state, numbered=self._state.numbered + len(turn.calls))
+        return Generated(
+            message=self._state.messages[-1], complete=event.finish == "stop", step=self._session.ledger.steps[-1]
+        )
+
+    async def release(self) -> None:
+        """Give back what the chain and the forks of it hold in the engine."""
+        family = [each for each in self._family.chains if each._branch[: len(self._branch)] == self._branch]
+        with anyio.CancelScope(shield=True):
+            for chain in reversed(family):
+                chain._released = True
+                self._family.chains.remove(chain)
+                self._services.live.discard(chain)
+                await self._family.leave(chain._tenure, chain._branch)
+
+    async def stop(self) -> None:
+        """As ``release``: what a runtime that is closed does to what is still alive."""
+        await self.release()
+
+    def _ask(self, program: Program, max_tokens: int | None) -> Generate:
+        # A chain is no run: only the model's context bounds it.
+        fresh = evolve(self._state, spent=NOTHING)
+        state, (command, *_) = ask(program, fresh, NODE, self._session.engine.clock.now())
+        if isinstance(command, End) and isinstance(command.event, RunFailed):
+            raise PromptTooLong(command.event.message)
+        assert isinstance(command, Generate)
+        self._state = state
+        return command if max_tokens is None else evolve(command, max_tokens=min(max_tokens, command.max_tokens))
+
+    async def _enter(self, tokens: int) -> None:
+        """Have a place in the engine for the chain and ``tokens`` more."""
+        if self._released:
+            raise SetupError(f"the chain of agent {self._agent.agent.name!r} was released; make another")
+        await self._family.enter(self._tenure, self._branch, len(self.ids) - self._trunk + tokens)
+
+
+def _answering(program: Program) -> Program:
+    node = program.nodes[NODE]
+    shape = evolve(node.shape, tools=(), choice="none")
+    return evolve(program, nodes={**program.nodes, NODE: evolve(node, tools={}, shape=shape)})
+
+
+def _tell(on_text: Callable[[str], None] | None, event: TextDelta) -> None:
+    if on_text is not None:
+        on_text(event.text)
+
+
+class Family:
+    """What a chain and its forks hold together: their place in the engine, and the anchor that they begin with."""
+
+    def __init__(self, services: Services, session: Session, agent: AgentProgram, tenure: Tenure) -> None:
+        self._services, self._session, self._agent, self._tenure = services, session, agent, tenure
+        self.chains: list[AgentChain] = []
+        self._sizes: dict[Path, int] = {}
+        self._entering = anyio.Lock()
+        self._anchor: AnchorKey | None = None
+        self._admitted = False
+
+    async def enter(self, tenure: Tenure, branch: Path, tokens: int) -> None:
+        """Have a place for ``tokens`` of the chain or fork ``branch``, beside those of the others."""
+        async with self._entering:
+            self._sizes[branch] = max(tokens, self._sizes.get(branch, 0))
+            block = self._session.engine.info.block_size
+            blocks = -(-sum(self._sizes.values()) // block)
+            if self._admitted:
+                await self._tenure.grow(blocks)
+            else:
+                self._services.heartbeat.join(self._tenure)
+                name = f"{owner_of(self._session.salt)}/{self._agent.digest}"
+                await self._tenure.admit(blocks, name, len(self._agent.anchor) // block)
+                self._admitted = True
+                self._anchor = self._services.anchors.hold(
+                    self._agent, self._session.salt, self._session.ledger, self._session.kv.anchor_ttl
+                )
+            if tenure is not self._tenure and await tenure.begin():
+                self._services.heartbeat.join(tenure)
+
+    async def leave(self, tenure: Tenure, branch: Path) -> None:
+        """Give back what the chain or fork ``branch`` holds."""
+        self._services.heartbeat.part(tenure)
+        self._sizes.pop(branch, None)
+        if tenure is self._tenure and self._anchor is not None:
+            self._services.anchors.let_go(self._anchor)
+            self._anchor = None
+        await tenure.leave()
+
+
+def open_chain(services: Services, program: Program, run_id: str, salt: str | None) -> AgentChain:
+    """A chain of the program's agent, which nobody has said anything on yet. ``run_id`` is what records name it by."""
+    engine, kv = services.engine, services.kv
+    ledger = Ledger(run_id, services.residency, salt, reuse=kv.kv_transfer_mode != "off")
+    session = Session(
+        engine=engine,
+        kv=kv,
+        ledger=ledger,
+        gate=Gate(ledger, engine.info.block_size),
+        prefetches=anyio.Semaphore(kv.branch_prefetch_limit),
+        threads=services.threads,
+        tool_times=services.tool_times,
+        pace=services.pace,
+        run_id=run_id,
+        salt=salt,
+        deps=None,
+        publish=_ignore,
+        report=_ignore,
+    )
+    tenure = Tenure(engine, run_id, salt, _ignore)
+    family = Family(services, session, program.nodes[NODE].agent, tenure)
+    return AgentChain(services, session, program, tenure, State(run_id=run_id), family)
+
+
+def _ignore(*_: Any) -> None:
+    """Nobody watches a chain that is worked by hand."""

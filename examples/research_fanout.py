@@ -1,0 +1,72 @@
+"""A lead agent lists questions, sub-agents look into them, and all notes come back into the lead's chain.
+
+The sub-agents have an anchor and a conversation of their own. Their notes are prefilled for the writer as they come, so
+that the report waits for little more than the last one.
+
+    agentkv run examples/research_fanout.py --engine sim
+"""
+
+from typing import Literal
+
+import agentkv as akv
+
+TIDES = {"Bergen": 0.9, "Brest": 6.1, "Gdansk": 0.1}
+RAIN = {"Bergen": 2250, "Brest": 1210, "Gdansk": 540}
+DEPTH = {"Bergen": 11.0, "Brest": 13.5, "Gdansk": 16.5}
+
+
+@akv.tool(read_only=True)
+async def harbour_facts(ctx: akv.Context[None], harbour: Literal["Bergen", "Brest", "Gdansk"]) -> str:
+    """What the pilots' handbook says about a harbour.
+
+    Args:
+        harbour: Its name.
+    """
+    await ctx.sleep(0.5 * len(harbour))
+    return (
+        f"{harbour}: mean tidal range {TIDES[harbour]} m, rain {RAIN[harbour]} mm a year, "
+        f"depth at the container quay {DEPTH[harbour]} m."
+    )
+
+
+lead = akv.Agent(
+    "lead", instructions="You plan where ships of 12 m draught go. List the harbours to look into.", output=list[str]
+)
+pilot = akv.Agent(
+    "pilot", instructions="Look a harbour up, then say whether it will do.", tools=[harbour_facts], max_tokens=64
+)
+writer = akv.Agent("writer", instructions="Write one sentence that decides.", max_tokens=64)
+
+
+def question(harbour: str) -> str:
+    """What a sub-agent is asked."""
+    return f"Will {harbour} do for a ship of 12 m draught?"
+
+
+graph = akv.Graph("harbours")
+plan = graph.plan("plan", lead)
+notes = graph.spawn("notes", pilot, over=lambda harbours: harbours, prompt=question, limit=4, on_error="collect")
+report = graph.join("report", notes, akv.all_of(at_least=2, timeout=120))
+graph.path(akv.START, plan, notes)
+graph.path(report, graph.replan("write", writer), akv.END)
+
+prompt = "Which of Bergen, Brest and Gdansk takes our ship at any tide?"
+
+
+def look(harbour: str, verdict: str) -> list[akv.testing.ScriptedTurn]:
+    """What a simulated sub-agent says."""
+    return [akv.testing.call("harbour_facts", harbour=harbour), akv.testing.say(verdict)]
+
+
+# What the simulated model says on the main chain and in each branch; a real model decides for itself.
+script = akv.testing.Script(
+    {
+        "": [
+            akv.testing.say('["Bergen", "Brest", "Gdansk"]'),
+            akv.testing.say("Gdansk takes the ship at any tide; Brest does above half tide, Bergen never."),
+        ],
+        "notes.Bergen": look("Bergen", "No: 11 m at the quay, and the tide adds less than a metre to that."),
+        "notes.Brest": look("Brest", "Yes, but with 13.5 m and a range of 6.1 m not at every low water."),
+        "notes.Gdansk": look("Gdansk", "Yes: 16.5 m at the quay, and next to no tide."),
+    }
+)

@@ -1,0 +1,136 @@
+"""The chain API: append, generate, fork, prefill, release."""
+
+import anyio
+import pytest
+
+import agentkv as akv
+from agentkv.errors import EngineUnavailable
+from agentkv.testing import Script, call, say
+
+from .conftest import Open
+
+LONG = "The river rises in the north and runs to the sea. " * 60
+
+
+@akv.tool
+async def depth(at: str) -> str:
+    """How deep the river is."""
+    return f"2 m at {at}"
+
+
+reader = akv.Agent("reader", instructions="Read. " * 20, tools=[depth], max_tokens=200)
+
+
+async def test_a_conversation_by_hand(runtime: Open) -> None:
+    async with runtime([call("depth", at="the mill"), say("It is 2 m deep.")]) as rt:
+        chain = rt.chain(reader)
+        chain.append("How deep is it?")
+        asked = await chain.generate()
+        [made] = asked.message.calls
+        assert (made.id, made.name, asked.text) == ("call_0001", "depth", "")
+        chain.append(akv.Message(role="tool", content="2 m at the mill", call_id=made.id, name=made.name))
+        answer = await chain.generate()
+        assert (answer.text, answer.complete) == ("It is 2 m deep.", True)
+        assert [message.role for message in chain.messages] == ["user", "assistant", "tool", "assistant"]
+        held = rt.format.render(reader.instructions, rt.chain(reader)._agent.definitions, chain.messages, False)
+        assert held[: len(chain.ids)] == chain.ids
+        assert answer.step.cached == answer.step.predicted
+        for each in (*rt._services.live,):
+            await each.stop()
+
+
+async def test_forks_go_on_by_themselves_on_the_same_kv(runtime: Open) -> None:
+    async with runtime({"": [say("Read.")], "fork.1": [say("One.")], "fork.2": [say("Two.")]}) as rt:
+        chain = rt.chain(reader)
+        chain.append(LONG)
+        await chain.generate()
+        forks = [chain.fork(), chain.fork()]
+        for fork in forks:
+            fork.append("Sum up.")
+        answers = [await fork.generate() for fork in forks]
+        assert [answer.text for answer in answers] == ["One.", "Two."]
+        assert [len(each.messages) for each in (chain, *forks)] == [2, 4, 4]
+        assert all(answer.step.computed < 64 for answer in answers)
+        assert len(chain.steps) == 3
+        await chain.release()
+
+
+async def test_four_forks_while_the_trunk_decodes_compute_it_once(runtime: Open) -> None:
+    """At most trunk + the branches' own + a block each, though they are sent while the trunk is being computed."""
+    turns = {"": [say("Let me see. " * 30)], **{f"fork.{n}": [say("Done. " * 20)] for n in range(1, 5)}}
+    async with runtime(turns, engine={"pool_blocks": 400, "max_model_len": 4096}) as rt:
+        chain = rt.chain(reader)
+        chain.append(LONG + LONG[:1000])
+        forks = [chain.fork() for _ in range(4)]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(chain.generate)
+            for number, fork in enumerate(forks):
+                fork.append(f"Now do number {number}. " * 4)
+                tasks.start_soon(fork.generate)
+        [first, *others] = chain.steps if chain.steps[0].branch == "" else sorted(chain.steps, key=lambda s: s.branch)
+        trunk = first.prompt
+        own = [step.prompt - trunk for step in others]
+        assert trunk > 900
+        total = sum(step.computed for step in chain.steps)
+        assert total <= trunk + sum(own) + 4 * rt.engine.info.block_size
+        await chain.release()
+
+
+async def test_prefill_computes_what_the_next_prompt_begins_with(runtime: Open) -> None:
+    async with runtime([say("Read.")]) as rt:
+        chain = rt.chain(reader)
+        chain.append(LONG)
+        computed = await chain.prefill()
+        assert computed > 500
+        assert await chain.prefill() == 0
+        answer = await chain.generate()
+        assert answer.step.prefilled == computed
+        assert answer.step.computed <= rt.engine.info.block_size
+        await chain.release()
+
+
+async def test_text_is_told_as_it_is_decoded(runtime: Open) -> None:
+    async with runtime([say("It is 2 m deep.")]) as rt:
+        chain, told = rt.chain(reader), list[str]()
+        chain.append("How deep?")
+        answer = await chain.generate(max_tokens=3, on_text=told.append)
+        assert "".join(told).startswith(answer.text)
+        assert (len(told) > 1, answer.complete) == (True, False)
+        await chain.release()
+
+
+async def test_a_released_chain_holds_nothing_and_does_nothing(runtime: Open) -> None:
+    async with runtime({"": [say("Read.")], "fork.1": [say("One.")]}) as rt:
+        chain = rt.chain(reader)
+        chain.append(LONG)
+        await chain.generate()
+        fork = chain.fork()
+        fork.append("Sum up.")
+        await fork.generate()
+        leases = (await rt.engine.stats()).get("leases", 0)
+        await fork.release()
+        assert (await rt.engine.stats()).get("leases", 0) == max(0, leases - 1)
+        await chain.release()
+        await chain.release()
+        with pytest.raises(akv.errors.SetupError, match="chain of agent 'reader' was released"):
+            await chain.generate()
+
+
+async def test_closing_the_runtime_releases_what_is_left() -> None:
+    async with akv.testing.sim(Script([say("Read.")])) as engine:
+        async with akv.Runtime(engine) as rt:
+            chain = rt.chain(reader)
+            chain.append("Go")
+            await chain.generate()
+        assert not rt._services.live
+    with pytest.raises(EngineUnavailable):
+        rt.chain(reader)
+
+
+async def test_a_prompt_that_is_too_long_is_refused(runtime: Open) -> None:
+    async with runtime([say("Read.")], engine={"pool_blocks": 40, "max_model_len": 600}) as rt:
+        chain = rt.chain(reader)
+        chain.append(LONG)
+        with pytest.raises(akv.PromptTooLong, match="leaves no room"):
+            await chain.generate()
+        await chain.release()
