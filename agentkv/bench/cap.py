@@ -11,6 +11,7 @@ __all__ = ("best_cap", "candidate_caps")
 
 SHARES = (0.8, 1.0, 1.25)
 STRETCH = 1.5
+NEAR = 0.1
 
 
 def candidate_caps(workload: Workload, info: EngineInfo, agents: int) -> list[int]:
@@ -33,9 +34,10 @@ async def best_cap(
     """The best limit from 1 to ``most`` and what was measured for each that was tried: ``caps``, and beyond them.
 
     While the largest one tried is the best, one by half larger is tried; while none is within the bound, one by half
-    smaller. Best is, with a bound, the most tasks a minute within it, or else the least p95 TTFT after a tool. Without
-    one it is the least p95 per task a minute: a lower limit always answers sooner and a higher one keeps the engine
-    busier until it thrashes, and a tenth of the one weighs as much as a tenth of the other.
+    smaller; with one that is, those half way to the next larger one, to a tenth. Best is, with a bound, the most
+    tasks a minute within it, or else the least p95 TTFT after a tool. Without one it is the least p95 per task a
+    minute: a lower limit always answers sooner and a higher one keeps the engine busier until it thrashes, and a tenth
+    of the one weighs as much as a tenth of the other.
     """
     if caps == [most]:
         return most, []
@@ -45,7 +47,10 @@ async def best_cap(
         trials += [_trial(cap, (await attempt(cap)).to_json()) for cap in queue]
         best = min(trials, key=lambda trial: _cost(trial, bound_ms))
         late = bound_ms is not None and best["ttft_after_tool_p95_ms"] > bound_ms
-        queue = _beyond(best["cap"], [trial["cap"] for trial in trials], most, late=late)
+        tried = [trial["cap"] for trial in trials]
+        queue = _beyond(best["cap"], tried, most, late=late)
+        if bound_ms is not None and not late and not queue:
+            queue = _between(best["cap"], tried)
         if not queue:
             return best["cap"], trials
 
@@ -58,6 +63,12 @@ def _beyond(best: int, tried: list[int], most: int, *, late: bool) -> list[int]:
     elif best == max(tried):
         found.append(min(most, max(best + 1, round(best * STRETCH))))
     return [cap for cap in found if cap not in tried]
+
+
+def _between(best: int, tried: list[int]) -> list[int]:
+    """The limit half way to the next larger one that was tried, unless that is near."""
+    larger = min((cap for cap in tried if cap > best), default=best)
+    return [(best + larger) // 2] if larger - best > max(1.0, NEAR * best) else []
 
 
 def _trial(cap: int, found: dict[str, Any]) -> dict[str, Any]:

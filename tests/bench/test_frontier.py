@@ -88,6 +88,8 @@ class Tried:
 )
 def test_the_best_limit_depends_on_what_is_asked_of_it(bound: float | None, best: int) -> None:
     tried = {7: Tried(101.0, 40.0), 10: Tried(100.0, 60.0), 20: Tried(190.0, 90.0), 30: Tried(900.0, 95.0)}
+    # Half way to what is too late, until it is near.
+    tried |= {25: Tried(250.0, 93.0), 22: Tried(210.0, 92.0)}
 
     async def attempt(cap: int) -> Any:
         return tried[cap]
@@ -106,7 +108,7 @@ def test_the_best_limit_depends_on_what_is_asked_of_it(bound: float | None, best
         ([10, 20, 30], None, 21, [10, 20, 30]),
         ([20, 25], None, 4, [20, 25]),
         # Smaller ones while none is within the bound.
-        ([20, 25], 3.0, 5, [20, 25, 13, 9, 6]),
+        ([20, 25], 3.0, 5, [20, 25, 13, 9, 6, 7]),
         ([20, 25], 0.5, 5, [20, 25, 13, 9, 6, 4]),
         # One that limits nothing needs no trial.
         ([60], None, 60, []),
