@@ -7,7 +7,7 @@ from attrs import Attribute
 
 from agentkv.errors import SetupError
 
-__all__ = ("is_number", "is_whole", "number", "one_of", "truth", "whole")
+__all__ = ("is_number", "is_whole", "number", "one_of", "share", "truth", "whole")
 
 Validator = Callable[[Any, "Attribute[Any]", Any], None]
 
@@ -34,6 +34,11 @@ def number(*, above: float, most: float | None = None) -> Validator:
         lambda value: is_number(value) and value > above and (most is None or value <= most),
         wanted,
     )
+
+
+def share() -> Validator:
+    """A number from 0 to 1."""
+    return _validator(lambda value: is_number(value) and 0 <= value <= 1, "a number from 0 to 1")
 
 
 def one_of(*values: object) -> Validator:

@@ -4,7 +4,7 @@ from typing import Literal, get_args
 
 from attrs import field, frozen, validators
 
-from agentkv.bounds import number, one_of, truth, whole
+from agentkv.bounds import number, one_of, share, truth, whole
 from agentkv.errors import NotSupported
 
 __all__ = ("MANAGED", "EngineKV", "KVConfig", "Limits", "TransferMode")
@@ -61,6 +61,9 @@ class EngineKV:
     ``kv_pool_ratio``: share of the pool's blocks that leases may hold; admitted runs may plan the whole pool.
     ``prefix_cache_mode``: ``"hybrid"`` keeps leased KV in the one eviction order, ``"independent"`` takes no
     leases. ``admission``: ``"auto"`` starts only runs whose working set fits, ``"none"`` starts everything.
+    ``cpu_tier_bytes``: host memory for the KV of chains that wait while the pool is short, all devices together; it
+    is reserved at start, and 0 has none. ``tier_verify``: share of blocks whose checksum is compared when they
+    come back from there; what does not match is computed again.
     ``strict``: raise at start where the engine cannot be managed, instead of running without leases.
     """
 
@@ -69,11 +72,9 @@ class EngineKV:
         default="hybrid", validator=one_of("hybrid", "independent")
     )
     admission: Literal["auto", "none"] = field(default="auto", validator=one_of("auto", "none"))
-    cpu_tier_bytes: int = field(default=0)
+    cpu_tier_bytes: int = field(default=0, validator=whole(least=0))
+    tier_verify: float = field(default=0.05, validator=share())
     strict: bool = field(default=False, validator=truth())
-
-    def __attrs_post_init__(self) -> None:
-        _refuse_unbuilt(self, cpu_tier_bytes=0)
 
 
 def _refuse_unbuilt(config: object, **built: object) -> None:

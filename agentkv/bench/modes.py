@@ -24,7 +24,8 @@ class ModeConfig:
     says, in steps of at most ``prefetch_step`` tokens (None: as ``KVConfig`` has it). ``cap``: how many agents may be
     under way at once, a semaphore in the client; ``"best"`` is found by trial. ``leases``: the engine keeps what is
     alive, within ``kv_pool_ratio`` of its pool, resumes first; ``admission``: it starts only what fits. Without both
-    it is left as it is. ``offload``: vLLM's own CPU tier of ``cpu_tier_bytes`` stands behind the pool.
+    it is left as it is. ``offload``: vLLM's own CPU tier of ``cpu_tier_bytes`` stands behind the pool; ``tier``: one
+    that leases drive.
     Raises ``NotSupported`` for admission without leases: a run has no standing with such an engine.
     """
 
@@ -37,6 +38,7 @@ class ModeConfig:
     admission: bool = False
     kv_pool_ratio: float = DEFAULT_POOL_RATIO
     offload: bool = False
+    tier: bool = False
     cpu_tier_bytes: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -52,7 +54,11 @@ class ModeConfig:
         if not self.leases:
             return None
         # Not strict: an engine that cannot be managed runs without, and the result says so.
-        return EngineKV(kv_pool_ratio=self.kv_pool_ratio, admission="auto" if self.admission else "none")
+        return EngineKV(
+            kv_pool_ratio=self.kv_pool_ratio,
+            admission="auto" if self.admission else "none",
+            cpu_tier_bytes=self.cpu_tier_bytes if self.tier else 0,
+        )
 
     def engine_options(self) -> dict[str, Any]:
         """What the engine must be started with for this mode, beyond what all modes have in common."""
@@ -72,6 +78,7 @@ MODES: dict[str, ModeConfig] = {
     "stock+offload": ModeConfig(offload=True),
     "bidirectional": ModeConfig(follow=True, leases=True, admission=True),
     "auto": ModeConfig(follow=True, transfer_mode="auto", leases=True, admission=True),
+    "bidirectional+tier": ModeConfig(follow=True, leases=True, admission=True, tier=True),
 }
 
 
@@ -92,7 +99,8 @@ def find_modes(
 
     ``cap`` replaces the trials of ``stock+cap``; ``without`` names ``SWITCHES`` to turn off wherever they are
     on; without leases there is no admission. With several ``kv_pool_ratios`` each mode that has leases is run with
-    each, as ``NAME@RATIO``. ``cpu_tier_bytes`` is the size of ``stock+offload``'s tier.
+    each, as ``NAME@RATIO``. ``cpu_tier_bytes`` is the size of the tiers that
+    ``stock+offload`` and ``bidirectional+tier`` have.
     Raises ``SetupError`` for an unknown name, a name or ratio given twice, or a number out of bounds.
     """
     if cap is not None and cap < 1:
@@ -118,7 +126,7 @@ def find_modes(
 
 def _sized(name: str, config: ModeConfig, ratios: Sequence[float], tier: int) -> dict[str, ModeConfig]:
     """The mode in each of the sizes that it is to have."""
-    if config.offload:
+    if config.offload or config.tier:
         if tier == 0:
             raise SetupError(f"mode {name!r} needs the size of its tier: give --cpu-tier-bytes")
         config = evolve(config, cpu_tier_bytes=tier)

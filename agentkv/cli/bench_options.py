@@ -43,7 +43,9 @@ def _mode_options(parser: argparse.ArgumentParser) -> None:
         default=f"{DEFAULT_POOL_RATIO}",
         help="share of the pool that leases may hold; several: each is a mode of its own",
     )
-    parser.add_argument("--cpu-tier-bytes", metavar="N", type=int, default=0, help="size of stock+offload's tier")
+    parser.add_argument(
+        "--cpu-tier-bytes", metavar="N", type=int, default=0, help="host memory of modes with a second tier"
+    )
 
 
 def _load_options(parser: argparse.ArgumentParser) -> None:

@@ -16,6 +16,7 @@ from agentkv.engines.sim_output import Mailbox, Responder, ScriptedOutput
 from agentkv.engines.sim_preset import read_preset
 from agentkv.engines.sim_request import SimRequest
 from agentkv.engines.sim_steps import StepLoop
+from agentkv.engines.sim_tier import make_copies
 from agentkv.errors import EngineError, EngineStartError, EngineUnavailable
 from agentkv.kv import PolicySettings
 
@@ -67,10 +68,11 @@ class SimEngine:
             self._scheduler,
             self._clock,
             machine,
-            planned=self._tell_dropped,
+            planned=self._after_planning,
             deliver=self._deliver,
             died=lambda error: self._die(f"died of {error!r}"),
         )
+        self._copies = make_copies(self._scheduler, machine, self._clock, landed=self._loop.wake)
         self._settling: Timer | None = None
         self._dead: str | None = None
         self._started = False
@@ -214,6 +216,9 @@ class SimEngine:
         if not isinstance(scheduler, ManagedScheduler):
             return
         scheduler.policy.settle(self._clock.now())
+        if scheduler.policy.tier is not None:
+            scheduler.policy.tier.tick(self._clock.now())
+            self._pump()
         if scheduler.release_admitted():
             self._loop.wake()
         expiry = scheduler.policy.admission.next_expiry
@@ -222,6 +227,14 @@ class SimEngine:
             self._settling = None
         if scheduler.requests.held and expiry is not None:
             self._settling = self._clock.call_at(expiry, lambda: self._loop.guard(self._let_in))
+
+    def _after_planning(self) -> None:
+        self._pump()
+        self._tell_dropped()
+
+    def _pump(self) -> None:
+        if self._copies is not None:
+            self._copies.pump()
 
     def _tell_dropped(self) -> None:
         if not isinstance(self._scheduler, ManagedScheduler):
@@ -262,6 +275,8 @@ class SimEngine:
         if self._settling is not None:
             self._settling.cancel()
             self._settling = None
+        if self._copies is not None:
+            self._copies.stop()
         for request_id, mailbox in self._mailboxes.items():
             self._scheduler.abort(request_id)
             mailbox.put(EngineUnavailable(f"the simulated engine {how} while it served request {request_id!r}"))

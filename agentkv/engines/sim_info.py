@@ -64,7 +64,7 @@ def counters(scheduler: Scheduler, steps: int) -> dict[str, Any]:
     managed = kv_stats(scheduler)
     return {
         "running": len(scheduler.running),
-        "waiting": len(scheduler.waiting) + managed.get("held_requests", 0),
+        "waiting": len(scheduler.waiting) + managed.get("held_requests", 0) + managed.get("tier_waiting", 0),
         "prompt_tokens": scheduler.prompt_tokens,
         "cached_tokens": scheduler.cached_tokens,
         "computed_tokens": scheduler.computed_tokens,

@@ -24,16 +24,20 @@ def make_scheduler(
     pool, block_size = BlockPool(info.pool_blocks), info.block_size
     if kv is None:
         return Scheduler(pool, block_size=block_size, **limits)
+    holder, block_bytes = PoolHolder(pool), (info.kv_bytes_per_token or 0) * block_size
+    slots = kv.cpu_tier_bytes // block_bytes if kv.capabilities()["tier"] == "on" and block_bytes else 0
     policy = KVPolicy(
         kv,
-        holder=PoolHolder(pool),
+        holder=holder,
         pool_blocks=info.pool_blocks,
         block_size=block_size,
         engine_id=info.engine_id,
         mint=lambda: token_urlsafe(18),
-        bytes_per_block=(info.kv_bytes_per_token or 0) * block_size,
+        bytes_per_block=block_bytes,
         # Planning takes no simulated time, so there is nothing to spare.
         retry_seconds=0.0,
+        host=holder if slots else None,
+        slots=slots,
     )
     return ManagedScheduler(pool, policy, now, block_size=block_size, **limits)
 
@@ -41,7 +45,8 @@ def make_scheduler(
 def kv_capabilities(kv: PolicySettings | None) -> dict[str, str]:
     """What of KV management is in force."""
     if kv is None:
-        return dict.fromkeys(("leases", "order", "admission"), "off: the engine was started without KV management")
+        names = ("leases", "order", "admission", "tier")
+        return dict.fromkeys(names, "off: the engine was started without KV management")
     return kv.capabilities()
 
 
@@ -100,6 +105,7 @@ def _describe(policy: KVPolicy, info: EngineInfo) -> dict[str, Any]:
         "block_size": info.block_size,
         "pool_blocks": info.pool_blocks,
         "kv_bytes_per_token": info.kv_bytes_per_token,
+        "tier_slots": policy.tier.mover.copies.slots if policy.tier is not None else 0,
         "settings": asdict(policy.settings),
         "capabilities": dict(policy.settings.capabilities()),
     }

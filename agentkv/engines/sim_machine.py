@@ -61,6 +61,7 @@ class Machine:
 
     ``async_scheduling``: each step is planned while the one before it runs, as vLLM does on a GPU. ``delivery_s``:
     seconds from the end of a step to its tokens in the caller's hands.
+    ``host_bandwidth``: bytes a second between the pool and host memory, each way.
     """
 
     cost: StepCost
@@ -72,6 +73,7 @@ class Machine:
     kv_bytes_per_token: int
     async_scheduling: bool = False
     delivery_s: float = 0.0
+    host_bandwidth: float = 4e9
 
 
 class MachineOptions(TypedDict, total=False):
@@ -86,6 +88,7 @@ class MachineOptions(TypedDict, total=False):
     kv_bytes_per_token: int
     async_scheduling: bool
     delivery_s: float
+    host_bandwidth: float
 
 
 _PRESETS: dict[str, Machine] = {
@@ -98,6 +101,7 @@ _PRESETS: dict[str, Machine] = {
         max_num_batched_tokens=512,
         max_num_seqs=256,
         kv_bytes_per_token=2 * 30 * 3 * 64 * 2,
+        host_bandwidth=4e9,
     ),
     # An 8B model on one H200 under vLLM: a decode-only step takes 5 ms alone and 10 ms at 37 sequences, prefill
     # runs at 30,000 tokens/s and takes the step out of its full graph.
@@ -110,6 +114,7 @@ _PRESETS: dict[str, Machine] = {
         max_num_seqs=1024,
         kv_bytes_per_token=2 * 32 * 8 * 128 * 2,
         async_scheduling=True,
+        host_bandwidth=55e9,
     ),
 }
 
@@ -164,4 +169,6 @@ def _problem(name: str, value: object) -> str:
         return "must be a number"
     if name == "delivery_s":
         return "" if isinstance(value, int | float) and value >= 0 else "must be at least 0"
+    if name == "host_bandwidth":
+        return "" if isinstance(value, int | float) and value >= 1 else "must be at least 1 byte a second"
     return "" if isinstance(value, int) and value >= 1 else "must be a whole number of at least 1"

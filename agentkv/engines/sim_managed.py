@@ -6,13 +6,13 @@ from agentkv.engines.sim_cache import Block, BlockPool
 from agentkv.engines.sim_request import SimRequest
 from agentkv.engines.sim_scheduler import Scheduler, Step
 from agentkv.errors import EngineError
-from agentkv.kv import KVPolicy, LiveRequests, Rank, StepShares, WaitingOrder, rank_of
+from agentkv.kv import KVPolicy, LiveRequests, Rank, StepShares, Tier, WaitingOrder, rank_of
 
 __all__ = ("ManagedScheduler", "PoolHolder")
 
 
 class PoolHolder:
-    """Adapts ``BlockPool`` to ``agentkv.kv.BlockHolder``. Owns no blocks."""
+    """Adapts ``BlockPool`` to ``agentkv.kv.TierPool``. Owns no blocks."""
 
     def __init__(self, pool: BlockPool) -> None:
         self._pool = pool
@@ -29,6 +29,24 @@ class PoolHolder:
         before = self._pool.free
         self._pool.release(tail_first)
         return self._pool.free - before
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks that nobody refers to."""
+        return self._pool.free
+
+    def take(self, count: int) -> list[int]:
+        """Blocks with one reference each."""
+        return [block.id for block in self._pool.take(count)]
+
+    def enter(self, block: int, digest: bytes) -> None:
+        """Make a block that was taken findable."""
+        self._pool.enter(self._pool[block], digest)
+
+    def find(self, digest: bytes) -> int | None:
+        """A block with this content."""
+        block = self._pool.find(digest)
+        return None if block is None else block.id
 
     def ref_count(self, block: int) -> int:
         """References on the block, the leases' one included."""
@@ -59,6 +77,8 @@ class ManagedScheduler(Scheduler):
         self.policy = policy
         self.requests: LiveRequests[SimRequest] = LiveRequests(policy)
         self.dropped: list[tuple[SimRequest, str]] = []
+        # They wait for KV from host memory, and nothing waits behind them.
+        self.loading: dict[str, SimRequest] = {}
         self._now = now
         self._shares = StepShares(policy.settings.prefetch_step)
         self._order = WaitingOrder(policy.settings.max_overtakes)
@@ -66,7 +86,7 @@ class ManagedScheduler(Scheduler):
         self._resumes: set[str] = set()
 
     def __contains__(self, request_id: str) -> bool:
-        return request_id in self.requests.held or super().__contains__(request_id)
+        return request_id in self.requests.held or request_id in self.loading or super().__contains__(request_id)
 
     # Requests come and go
 
@@ -76,7 +96,11 @@ class ManagedScheduler(Scheduler):
         if name in self:
             raise EngineError(f"request id {name!r} is in use; ids are unique per engine")
         if request.directive is not None:
-            reason = self.requests.enter(name, request, request.directive, self._now())
+            if request.directive.kind == "prefill" and self._is_away(request):
+                reason: str | None = "its chain is in host memory"
+                self.policy.drop_prefetch(request.directive, name, str(reason), self._now())
+            else:
+                reason = self.requests.enter(name, request, request.directive, self._now())
             if reason is not None:
                 request.alive = False
                 self.dropped.append((request, reason))
@@ -86,7 +110,7 @@ class ManagedScheduler(Scheduler):
 
     def abort(self, request_id: str) -> bool:
         """Drop a request at once, as ``Scheduler.abort``; it takes no lease."""
-        held = self.requests.held.get(request_id)
+        held = self.requests.held.get(request_id) or self.loading.pop(request_id, None)
         directive = self.requests.leave(request_id)
         if directive is not None:
             request = held or self.running.get(request_id) or self.waiting[request_id]
@@ -136,6 +160,7 @@ class ManagedScheduler(Scheduler):
         """Decide the next step, see ``Scheduler.schedule``; prefetches come last and share ``prefetch_step`` tokens."""
         self.policy.settle(self._now())
         self.release_admitted()
+        self._look_for_copies()
         while True:
             self.requests.in_step.clear()
             self._share_out()
@@ -143,6 +168,37 @@ class ManagedScheduler(Scheduler):
             # A prefetch that found no room stood before others: without it they may start.
             if not self._end_doomed() or step.rows:
                 return step
+
+    def _look_for_copies(self) -> None:
+        """Take out of the queue who waits for KV from host memory, and put back who need not wait any more."""
+        tier = self.policy.tier
+        if tier is None:
+            return
+        tier.tick(self._now())
+        for name, request in list(self.loading.items()):
+            if not self._wants(tier, request):
+                del self.loading[name]
+                self._enqueue(request)
+        for name, request in list(self.waiting.items()):
+            if self._wants(tier, request):
+                self.loading[name] = self.waiting.pop(name)
+
+    def _wants(self, tier: Tier, request: SimRequest) -> bool:
+        directive = request.directive
+        if directive is None or directive.kind == "prefill":
+            return False
+        return tier.wanted(
+            request.request_id,
+            request.keys(self._block_size),
+            len(request.find_cached(self.pool, self._block_size)),
+            self._now(),
+            owner=directive.owner,
+            lease=directive.lease,
+            order=directive.order,
+        )
+
+    def _is_away(self, request: SimRequest) -> bool:
+        return self.policy.tier is not None and self.policy.tier.away(request.keys(self._block_size))
 
     def _share_out(self) -> None:
         prefetches = self.requests.prefetches
@@ -170,6 +226,9 @@ class ManagedScheduler(Scheduler):
         return self._shares.cold(tokens) if in_progress and not self.requests.is_resume(name) else tokens
 
     def _fits(self, request: SimRequest, hits: list[Block]) -> bool:
+        tier = self.policy.tier
+        if tier is not None and tier.claimed and not self.requests.is_resume(request.request_id):
+            return False
         fits = super()._fits(request, hits)
         if not fits and self.requests.is_prefetch(request.request_id):
             self.requests.doomed[request.request_id] = "no room that a prefetch may take"
@@ -188,6 +247,7 @@ class ManagedScheduler(Scheduler):
             prefetch=self.requests.is_prefetch(name),
             protect=frozenset(block.id for block in hits),
             drop_prefetches=lambda wanted: self._drop_prefetches(wanted, name),
+            may_wait=name in self.waiting,
         )
         return freed > 0
 
@@ -229,7 +289,8 @@ class ManagedScheduler(Scheduler):
         # However many leases name a block, together they hold one reference on it.
         named = {block for lease in self.policy.leases.table for block in lease.blocks}
         assert len(named) == self.policy.leases.table.held, "leases and their count of blocks disagree"
-        return [[self.pool[block] for block in named]]
+        moving = self.policy.tier.mover.held_blocks() if self.policy.tier is not None else ()
+        return [[self.pool[block] for block in named], [self.pool[block] for block in moving]]
 
 
 def _name(request: SimRequest) -> str:

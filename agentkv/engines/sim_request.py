@@ -94,6 +94,10 @@ class SimRequest:
         """Its first blocks that are computed and can be hit, in order."""
         return self.blocks[: min(self._keyed, self.computed // block_size)]
 
+    def keys(self, block_size: int) -> list[bytes]:
+        """The content keys of the full blocks that it could start on."""
+        return [self._keys[index] for index in range((self.length - 1) // block_size if self.reuse else 0)]
+
     def find_cached(self, pool: BlockPool, block_size: int) -> list[Block]:
         """The longest run of cached blocks this request can start on.
 

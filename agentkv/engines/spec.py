@@ -55,6 +55,8 @@ def _settings(kv: EngineKV | None) -> PolicySettings | None:
         kv_pool_ratio=kv.kv_pool_ratio,
         prefix_cache_mode=kv.prefix_cache_mode,
         admission=kv.admission,
+        cpu_tier_bytes=kv.cpu_tier_bytes,
+        tier_verify=kv.tier_verify,
         strict=kv.strict,
     )
 

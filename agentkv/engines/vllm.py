@@ -15,6 +15,7 @@ from agentkv.engines.vllm_account import VLLMAccount
 from agentkv.engines.vllm_info import engine_info
 from agentkv.engines.vllm_kv import call, extra_args, grant_of, managed_capabilities, scheduler_arguments
 from agentkv.engines.vllm_start import StartedLLM, one_line, start_llm, stop_llm
+from agentkv.engines.vllm_tier import tier_line
 from agentkv.errors import EngineError, EngineUnavailable
 from agentkv.kv import PolicySettings
 
@@ -70,6 +71,8 @@ class VLLMEngine:
             if self._kv is not None and "leases" in managed and managed["leases"].startswith("off"):
                 # vLLM's own warnings are not shown: this one is about what the caller asked for.
                 (self._progress or _silent)(f"KV is not managed, leases {managed['leases']}")
+            if managed.get("tier") == "on":
+                (self._progress or _silent)(tier_line(await call(self._started.llm, "info", {})))
         except BaseException:
             await self.aclose()
             raise

@@ -58,5 +58,4 @@ def _capabilities(config: Any) -> dict[str, str]:
         "no_reuse": "on",
         "structured_outputs": "on",
         "async_scheduling": "on" if config.scheduler_config.async_scheduling else "off: vLLM has turned it off",
-        "cpu_tier": "off: not built for this engine",
     }

@@ -13,6 +13,7 @@ from agentkv.kv import Grant, KVHandle, PolicySettings
 
 __all__ = ("call", "extra_args", "grant_of", "managed_capabilities", "scheduler_arguments")
 
+CONNECTOR_MODULE = "agentkv.plugin.connector"
 # Schedulers by what is in them: the KV policy, and that ids can be forced.
 SCHEDULERS = {
     (True, False): "agentkv.plugin.scheduler.AgentScheduler",
@@ -27,10 +28,21 @@ ANSWER_SECONDS = 30.0
 
 
 def scheduler_arguments(settings: PolicySettings | None, *, forcing: bool) -> dict[str, Any]:
-    """Engine arguments that put the KV policy into vLLM's scheduler, and the means to force ids; none for neither."""
+    """Engine arguments that put the KV policy into vLLM's scheduler, and the means to force ids; none for neither.
+
+    A second tier puts copies into its workers, too.
+    """
     scheduler = SCHEDULERS.get((settings is not None, forcing))
-    chosen = {} if scheduler is None else {"scheduler_cls": scheduler}
-    return chosen if settings is None else {**chosen, "additional_config": {KEY: asdict(settings)}}
+    chosen: dict[str, Any] = {} if scheduler is None else {"scheduler_cls": scheduler}
+    if settings is None:
+        return chosen
+    if settings.capabilities()["tier"] == "on":
+        chosen["kv_transfer_config"] = {
+            "kv_connector": "TierConnector",
+            "kv_connector_module_path": CONNECTOR_MODULE,
+            "kv_role": "kv_both",
+        }
+    return {**chosen, "additional_config": {KEY: asdict(settings)}}
 
 
 def extra_args(request: GenerateRequest | PrefillRequest) -> dict[str, Any] | None:
@@ -79,7 +91,7 @@ async def call(llm: Any, operation: str, payload: Mapping[str, Any]) -> dict[str
 
 async def managed_capabilities(llm: Any, settings: PolicySettings | None) -> dict[str, str]:
     """What of KV management is in force in the running engine, and why not where it is not."""
-    names = ("leases", "order", "admission")
+    names = ("leases", "order", "admission", "tier")
     if settings is None:
         return dict.fromkeys(names, "off: the engine was started without KV management (engine_kv=None)")
     answer = await call(llm, "info", {})

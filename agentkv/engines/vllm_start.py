@@ -19,6 +19,7 @@ from agentkv.engines.demo_model import demo_model_path
 from agentkv.engines.guard import require_entry_guard
 from agentkv.engines.model_folder import ModelFolder, find_model
 from agentkv.engines.vllm_options import engine_arguments
+from agentkv.engines.vllm_tier import check_tier, tier_bytes
 from agentkv.errors import EngineStartError, SetupError
 
 __all__ = ("StartedLLM", "one_line", "start_llm", "stop_llm")
@@ -177,14 +178,20 @@ def _check_version(version: str) -> None:
 
 def _make(model: ModelFolder, options: Mapping[str, Any], device: str) -> Any:
     try:
+        from vllm.config import KVTransferConfig
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
     except Exception as error:
         raise EngineStartError(f"vLLM is installed but cannot be imported ({one_line(error)}): {MISMATCH}") from error
 
     known = [field.name for field in dataclasses.fields(AsyncEngineArgs)]
-    free = _free_bytes() if device == "cpu" else None
-    arguments = engine_arguments(model, options, known=known, cpu_free_bytes=free)
+    far = tier_bytes(options)
+    free = _free_bytes(all_nodes=device != "cpu") if device == "cpu" or far else None
+    check_tier(far, model, free)
+    on_cpu = free - far if free is not None and device == "cpu" else None
+    arguments = engine_arguments(model, options, known=known, cpu_free_bytes=on_cpu)
+    if isinstance(connector := arguments.get("kv_transfer_config"), dict):
+        arguments["kv_transfer_config"] = KVTransferConfig(**connector)
     try:
         return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
     except Exception as error:
@@ -197,11 +204,12 @@ def _more() -> str:
     return " (AGENTKV_VLLM_LOG=INFO shows vLLM's own account)"
 
 
-def _free_bytes() -> int:
+def _free_bytes(*, all_nodes: bool) -> int:
     # vLLM's own measure: it knows memory nodes and the limits of containers.
     from vllm.utils.cpu_resource_utils import get_memory_node_info, get_visible_memory_node
 
-    return int(get_memory_node_info(get_visible_memory_node()[0]).available_memory)
+    nodes = get_visible_memory_node()
+    return sum(int(get_memory_node_info(node).available_memory) for node in (nodes if all_nodes else nodes[:1]))
 
 
 def one_line(error: BaseException) -> str:

@@ -4,11 +4,13 @@ from agentkv.kv.account import WorkAccount
 from agentkv.kv.admission import Admission, AdmissionMode
 from agentkv.kv.capacity import KVGroup, KVPool, bytes_per_token, pool_of, spec_bytes_per_token
 from agentkv.kv.directive import Directive, LeaseClass, Rejected, WorkKind
+from agentkv.kv.grant import Grant
 from agentkv.kv.handle import KVHandle
-from agentkv.kv.keeper import Grant, LeaseKeeper
+from agentkv.kv.keeper import LeaseKeeper
 from agentkv.kv.layers import DTYPE_BYTES, LayerKind
 from agentkv.kv.lease import BlockHolder, Lease, LeaseTable
 from agentkv.kv.model_shape import ModelShape
+from agentkv.kv.mover import TierPool
 from agentkv.kv.operations import perform
 from agentkv.kv.order import CacheMode, eviction_key, in_order
 from agentkv.kv.policy import KVPolicy
@@ -18,6 +20,8 @@ from agentkv.kv.requests import LiveRequests
 from agentkv.kv.room import plan_cuts
 from agentkv.kv.settings import PolicySettings
 from agentkv.kv.ticket import AdmissionState, Ticket
+from agentkv.kv.tier import Tier
+from agentkv.kv.transfer import Transfer
 from agentkv.kv.work import COLD, Rank, StepShares, WaitingOrder, rank_of
 
 __all__ = (
@@ -50,6 +54,9 @@ __all__ = (
     "Rejected",
     "StepShares",
     "Ticket",
+    "Tier",
+    "TierPool",
+    "Transfer",
     "WaitingOrder",
     "WorkAccount",
     "WorkKind",

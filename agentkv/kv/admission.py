@@ -1,5 +1,8 @@
 """Admission by working set: a run starts when what it will hold at its largest fits beside those alive.
 
+With a second tier, runs that wait for tools need not be in the pool: those alive have to fit into both tiers, and
+those at work into the pool, as far as one can tell from the share of time that runs work.
+
 First come, first served; a smaller run may pass one that does not fit, but only ``max_bypass`` times, then
 nothing passes any more. When nothing is active the first in line is admitted whatever its size, so no set of
 declarations can deadlock. A child (branch or sub-agent) of a run that was ever admitted never waits.
@@ -7,6 +10,7 @@ declarations can deadlock. A child (branch or sub-agent) of a run that was ever 
 
 from bisect import bisect_left, insort
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Literal
 
 from attrs import evolve
@@ -21,12 +25,22 @@ AdmissionMode = Literal["auto", "none"]
 
 
 class Admission:
-    """Owns the line of runs. ``capacity``: blocks that active runs may plan to hold together."""
+    """Owns the line of runs. ``capacity``: blocks that active runs may plan to hold together.
+
+    ``far``: further ones in host memory. ``duty`` says in which share of time a run works.
+    """
 
     def __init__(
-        self, capacity: int, *, mode: AdmissionMode = "auto", max_queued: int = 1024, max_bypass: int = 4
+        self,
+        capacity: int,
+        *,
+        mode: AdmissionMode = "auto",
+        max_queued: int = 1024,
+        max_bypass: int = 4,
     ) -> None:
         self.capacity = capacity
+        self.far = 0
+        self.duty: Callable[[], float] = lambda: 1.0
         self.mode = mode
         self._max_queued = max_queued
         self._max_bypass = max_bypass
@@ -119,7 +133,7 @@ class Admission:
 
     def overload(self) -> list[Ticket]:
         """Active runs to pause so that the others fit: the youngest first, the oldest never, no children."""
-        excess = self.planned - self.capacity
+        excess = self.planned - self.capacity - self.far
         if self.mode == "none" or excess <= 0:
             return []
         active = [t for t in self._tickets.values() if t.state == "admitted" and t.parent is None]
@@ -212,7 +226,8 @@ class Admission:
 
     def _next(self) -> Ticket | None:
         """The run that may start now; asked again and again by an engine that steps, answered anew after a change."""
-        if self._nothing_fits:
+        # With a second tier it also depends on how much of their time runs work, which is measured all along.
+        if self._nothing_fits and not self.far:
             return None
         found = self._fitting()
         self._nothing_fits = found is None
@@ -220,10 +235,11 @@ class Admission:
 
     def _fitting(self) -> Ticket | None:
         """The first in line that fits, unless someone before it has been passed often enough."""
-        planned, active = self._planned.blocks, self._planned.active
+        planned, duty = self._planned, self.duty() if self.far else 1.0
         for place, ticket in enumerate(t for t in map(self._waiting, self._line) if t.parent is None):
-            more = ticket.blocks - self._planned.shared(ticket)
-            if planned + more <= self.capacity or (place == 0 and not active):
+            more = ticket.blocks - planned.shared(ticket)
+            fits = planned.blocks + more <= self.capacity + self.far
+            if (fits and planned.at_work(duty, ticket) <= self.capacity) or (place == 0 and not planned.active):
                 return ticket
             if ticket.bypassed >= self._max_bypass:
                 return None

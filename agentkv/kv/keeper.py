@@ -1,48 +1,34 @@
 """Taking, renewing, releasing and revoking leases, within the budget and in the one order; each step is recorded."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from agentkv.kv.directive import Directive, LeaseClass
+from agentkv.kv.grant import Grant
 from agentkv.kv.handle import KVHandle
 from agentkv.kv.lease import Lease, LeaseTable
 from agentkv.kv.order import CacheMode, eviction_key
+from agentkv.kv.parking import NO_PARKING, Parking
 from agentkv.kv.record import Recorder, RecordKind
-from agentkv.kv.room import Cut, plan_cuts
+from agentkv.kv.room import HOPELESS_SECONDS, Cut, RoomPlanner
 
-__all__ = ("Grant", "LeaseKeeper")
+__all__ = ("LeaseKeeper",)
 
 UNKNOWN_LEASE = "lease: no such token"
-#: After leases could not suffice, as much is not asked of them again for so long, unless a request ends.
-HOPELESS_SECONDS = 0.05
-NOT_HOPELESS = (0, float("-inf"))
 NO_BLOCKS: frozenset[int] = frozenset()
-
-
-@frozen(kw_only=True)
-class Grant:
-    """The lease taken at a request's end: its token and handle, or the reason why there is none.
-
-    ``blocks`` of ``offered`` full blocks are held; fewer when the budget for leases is spent.
-    """
-
-    token: str | None = None
-    handle: KVHandle | None = None
-    blocks: int = 0
-    offered: int = 0
-    reason: str | None = None
 
 
 class LeaseKeeper:
     """Owns what leases mean: who may change one, what gives way to one, and what is written down about it.
 
     ``engine_id`` and ``block_size`` (tokens) go into handles; ``mint`` returns a fresh unguessable token each
-    time. ``retry_seconds``: for how long leases that could not make room are not asked again. Refusals are
-    returned as reasons and recorded, never raised. ``now`` is engine seconds.
+    time. ``retry_seconds``: for how long leases that could not make room are not asked again. ``parking`` is where
+    KV can be that is not in the pool. Refusals are returned as reasons and recorded, never raised. ``now`` is
+    engine seconds.
     """
 
     def __init__(
@@ -57,16 +43,16 @@ class LeaseKeeper:
         retry_seconds: float = HOPELESS_SECONDS,
     ) -> None:
         self.table = table
+        self.planner = RoomPlanner(table, retry_seconds)
         self.records = records
         self.engine_id = engine_id
         self.block_size = block_size
         self.epoch = 0
         self.classes: Counter[str] = Counter()
+        self.parking: Parking = NO_PARKING
         self._mint = mint
         self._mode = mode
         self._serial = 0
-        self._retry_seconds = retry_seconds
-        self._hopeless = NOT_HOPELESS
 
     def grant(
         self, directive: Directive, blocks: Sequence[int], digests: Sequence[bytes], now: float, request: str = ""
@@ -80,7 +66,8 @@ class LeaseKeeper:
         if fitting == 0:
             self._note("lease.refuse", now, lease, reason="budget: kv_pool_ratio is spent", for_whom=request)
             return Grant(offered=len(blocks), reason="budget: kv_pool_ratio is spent")
-        lease = evolve(lease, blocks=lease.blocks[:fitting], digests=lease.digests[:fitting])
+        reach = self.parking.reach(lease.digests, fitting)
+        lease = evolve(lease, blocks=lease.blocks[:fitting], digests=lease.digests[:reach])
         gained = self.table.new_blocks(lease.blocks)
         self.table.put(lease)
         self._reclass(old, lease)
@@ -146,13 +133,13 @@ class LeaseKeeper:
         return self.reject(reason, now) if reason is not None else None
 
     def handle_of(self, lease: Lease) -> KVHandle:
-        """The name of the KV that a lease holds now."""
+        """The name of the KV that a lease holds now, in the pool or in host memory."""
         return KVHandle(
             engine_id=self.engine_id,
             epoch=self.epoch,
             owner=lease.owner,
             digest=lease.digests[-1].hex(),
-            length=len(lease.blocks) * self.block_size,
+            length=len(lease.digests) * self.block_size,
         )
 
     def make_room(
@@ -164,36 +151,42 @@ class LeaseKeeper:
         protect: frozenset[int] = NO_BLOCKS,
         only_speculative: bool = False,
         partly: bool = False,
+        may_wait: bool = False,
     ) -> int:
         """Cut leases in the one order until ``deficit`` blocks became really free; returns how many did.
 
         ``protect`` are blocks that the requester itself builds on: letting go of them gains nothing. Nothing is
         cut when the leases cannot suffice, unless ``partly``. ``only_speculative`` is all that a prefetch may ask for.
+        What has copies in host memory goes first; with ``may_wait`` nothing else does, while such copies are made.
         """
-        if deficit <= 0 or not (only_speculative or self._may_suffice(deficit, protect, now)):
+        if deficit <= 0 or not (only_speculative or self.planner.may_suffice(deficit, protect, now)):
             return 0
-        cuts, gained = plan_cuts(
-            _speculative(self.table.in_order()) if only_speculative else self.table.in_order(),
-            deficit,
-            count=self.table.count,
-            counts_as_room=lambda block: block not in protect and self.table.free_when_unleased(block),
-        )
+        leases = list(self.table.speculative() if only_speculative else self.table.in_order())
+
+        def counts_as_room(block: int) -> bool:
+            return block not in protect and self.table.free_when_unleased(block)
+
+        if may_wait:
+            cuts, gained = self.planner.lossless(leases, deficit, counts_as_room, self.parking)
+            freed = self._apply(cuts, now, "room", for_whom)
+            if gained >= deficit or self.parking.relieve(deficit - freed, for_whom, now):
+                return freed
+            return freed + self.make_room(deficit - freed, now, for_whom=for_whom, protect=protect)
+        cuts, gained = self.planner.plan(leases, deficit, counts_as_room, self.parking)
         enough = gained >= deficit or (partly and gained > 0)
         return self._apply(cuts, now, "room", for_whom) if enough else 0
 
-    def references_changed(self) -> None:
-        """Take note that a request ended: what only leases refer to has grown."""
-        self._hopeless = NOT_HOPELESS
+    def park(self, lease: Lease, keep: int, now: float) -> None:
+        """Have a lease keep ``keep`` blocks in the pool, and of the rest what has copies in host memory."""
+        self._apply([(lease, keep)], now, "asked", "")
 
-    def _may_suffice(self, deficit: int, protect: frozenset[int], now: float) -> bool:
-        """Whether planning is worth it: a request that waits asks again in every step, over all blocks held."""
-        least, until = self._hopeless
-        if deficit >= least and now < until:
-            return False
-        if self.table.can_free(deficit, protect):
-            return True
-        self._hopeless = (deficit, now + self._retry_seconds)
-        return False
+    def cut_away(self, lease: Lease, reach: int, now: float, for_whom: str) -> None:
+        """Have a lease give up what is in host memory behind its first ``reach`` contents."""
+        handle, lost = self.handle_of(lease), len(lease.digests) - reach
+        self.table.shrink(lease, len(lease.blocks), reach)
+        if reach == 0:
+            self.classes[lease.lease_class] -= 1
+        self._note("tier.evict", now, lease, blocks=lost, reason="host memory", for_whom=for_whom, handle=handle)
 
     def reset(self, now: float) -> int:
         """Drop every lease and start a new epoch, as the prefix cache is about to be emptied."""
@@ -204,6 +197,11 @@ class LeaseKeeper:
         self.epoch += 1
         self.records.add("reset", now, reason=f"epoch {self.epoch}")
         return count
+
+    def stats(self) -> dict[str, Any]:
+        """Counters as a JSON object."""
+        classes = {name: n for name, n in self.classes.items() if n}
+        return {**self.table.stats(), "leases_by_class": classes, "epoch": self.epoch}
 
     def reject(self, reason: str, now: float, run: str = "") -> str:
         """Count something that a client sent and that is not honoured; returns the reason."""
@@ -235,8 +233,8 @@ class LeaseKeeper:
         if old is None:
             self._serial += 1
         elif tuple(digests) == old.digests[: len(digests)]:
-            # A request that covers less of the same chain must not take away what lies behind.
-            blocks, digests = old.blocks, old.digests
+            # A request over less of the chain must not take away what lies behind.
+            blocks, digests = max(tuple(blocks), old.blocks, key=len), old.digests
         return Lease(
             token=old.token if old else self._mint(),
             serial=old.serial if old else self._serial,
@@ -253,30 +251,35 @@ class LeaseKeeper:
 
     def _fit_budget(self, lease: Lease, old: Lease | None, prefetch: bool, now: float, request: str) -> int:
         """Blocks of ``lease`` that fit the budget, after cutting leases that go before it."""
-        over = self.table.held + self.table.new_blocks(lease.blocks) - self.table.budget
+        if not prefetch:
+            self.spare_budget(lease, now, request)
+        over = self.table.over(lease.blocks)
         if over <= 0:
             return len(lease.blocks)
         key = eviction_key(lease)
         lower = takewhile(lambda each: eviction_key(each) < key, self.table.in_order())
-        others = (each for each in (_speculative(lower) if prefetch else lower) if each is not old)
-        cuts, _ = plan_cuts(others, over, count=self.table.count, counts_as_room=lambda _: True)
+        others = [e for e in lower if e is not old and (not prefetch or e.lease_class == "speculative")]
+        cuts, _ = self.planner.plan(others, over, lambda _: True, self.parking)
         self._apply(cuts, now, "budget", request)
-        room = self.table.budget - self.table.held
-        for place, block in enumerate(lease.blocks):
-            room -= self.table.count(block) == 0
-            if room < 0:
-                return place
-        return len(lease.blocks)
+        return self.table.fitting(lease.blocks)
+
+    def spare_budget(self, lease: Lease, now: float, request: str) -> None:
+        """Make room in the budget for ``lease`` with its blocks, as far as other leases lose nothing by it."""
+        if (over := self.table.over(lease.blocks)) > 0:
+            others = [each for each in self.table.in_order() if each.token != lease.token]
+            cuts, _ = self.planner.lossless(others, over, self.table.free_when_unleased, self.parking)
+            self._apply(cuts, now, "budget", request)
 
     def _apply(self, cuts: Sequence[Cut], now: float, reason: str, for_whom: str) -> int:
         freed = 0
         for lease, keep in cuts:
-            handle = self.handle_of(lease)
-            gone = self.table.shrink(lease, keep)
+            handle, reach = self.handle_of(lease), self.parking.reach(lease.digests, keep)
+            gone = self.table.shrink(lease, keep, reach)
             freed += gone
-            if keep == 0:
+            if reach == 0:
                 self.classes[lease.lease_class] -= 1
-            self._note("lease.evict", now, lease, blocks=gone, reason=reason, for_whom=for_whom, handle=handle)
+            kind: RecordKind = "lease.demote" if reach == len(lease.digests) else "lease.evict"
+            self._note(kind, now, lease, blocks=gone, reason=reason, for_whom=for_whom, handle=handle)
         return freed
 
     def _drop(self, lease: Lease, kind: RecordKind, now: float) -> None:
@@ -293,8 +296,3 @@ class LeaseKeeper:
     def _note(self, kind: RecordKind, now: float, lease: Lease, **details: Any) -> None:
         details.setdefault("handle", self.handle_of(lease))
         self.records.add(kind, now, run=lease.run, owner=lease.owner, lease_class=lease.lease_class, **details)
-
-
-def _speculative(in_order: Iterable[Lease]) -> Iterator[Lease]:
-    """Those that stand first in the order."""
-    return takewhile(lambda lease: lease.lease_class == "speculative", in_order)

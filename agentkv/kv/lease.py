@@ -2,8 +2,8 @@
 
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, takewhile
 from typing import Protocol
 
 from attrs import evolve, frozen
@@ -12,7 +12,7 @@ from agentkv.kv.deadlines import Deadlines
 from agentkv.kv.directive import LeaseClass
 from agentkv.kv.order import EvictionKey, eviction_key
 
-__all__ = ("BlockHolder", "Lease", "LeaseTable")
+__all__ = ("BlockHolder", "Lease", "LeaseTable", "common_length")
 
 
 class BlockHolder(Protocol):
@@ -37,12 +37,13 @@ class BlockHolder(Protocol):
 
 @frozen(kw_only=True)
 class Lease:
-    """A promise to keep ``blocks``, the first blocks of a chain, in order.
+    """A promise to keep the KV of a chain's first blocks, which ``digests``, the engine's content hashes, name.
+
+    ``blocks`` are those of them that are in the pool, from the first on; the others, if any, are in host memory.
 
     ``token`` is the authority over the lease; so is ``ticket``, that of the run's admission ("" if it has none).
     ``expected_reuse`` (None: unknown), ``expires`` and ``used`` are
-    engine seconds; ``serial`` is the order of granting and makes the eviction order total. ``digests`` are
-    the engine's content hashes of the blocks, as many as there are blocks.
+    engine seconds; ``serial`` is the order of granting and makes the eviction order total.
     """
 
     token: str
@@ -57,16 +58,23 @@ class Lease:
     expires: float
     used: float
 
+    @property
+    def away(self) -> tuple[bytes, ...]:
+        """Contents of the blocks that are in host memory alone."""
+        return self.digests[len(self.blocks) :]
+
 
 class LeaseTable:
     """Owns the leases. However many leases name a block, the table holds one reference on it.
 
-    ``budget``: most unique blocks that all leases together may hold.
+    ``budget``: most unique blocks that all leases together may hold. ``watch`` is told, with its token, of each
+    lease that was entered or changed, and of each that is gone (None).
     """
 
     def __init__(self, holder: BlockHolder, budget: int) -> None:
         self._holder = holder
         self.budget = budget
+        self.watch: Callable[[str, Lease | None], None] = _nobody
         self._leases: dict[str, Lease] = {}
         self._counts: Counter[int] = Counter()
         self._tickets: defaultdict[str, set[str]] = defaultdict(set)
@@ -86,10 +94,18 @@ class LeaseTable:
         """The leases, first to go first; nothing may be changed while it is read."""
         return (self._leases[token] for _, token in self._order)
 
+    def speculative(self) -> Iterator[Lease]:
+        """Those that stand first in the order."""
+        return takewhile(lambda lease: lease.lease_class == "speculative", self.in_order())
+
     @property
     def held(self) -> int:
         """Unique blocks held."""
         return len(self._counts)
+
+    def stats(self) -> dict[str, int]:
+        """How many leases there are, the blocks that they hold, and may hold."""
+        return {"leases": len(self), "leased_blocks": self.held, "lease_budget": self.budget}
 
     def get(self, token: str) -> Lease | None:
         return self._leases.get(token)
@@ -128,13 +144,26 @@ class LeaseTable:
         """How many of ``blocks`` no lease holds yet."""
         return sum(1 for block in blocks if block not in self._counts)
 
+    def over(self, blocks: Sequence[int]) -> int:
+        """How many blocks too many leases would hold if they held ``blocks`` as well; negative: room that is left."""
+        return self.held + self.new_blocks(blocks) - self.budget
+
+    def fitting(self, blocks: Sequence[int]) -> int:
+        """How many of ``blocks``, from the first on, fit into the budget."""
+        room = self.budget - self.held
+        for place, block in enumerate(blocks):
+            room -= block not in self._counts
+            if room < 0:
+                return place
+        return len(blocks)
+
     def put(self, lease: Lease) -> int:
         """Enter the lease or replace the one with its token; returns blocks that became free by the replacement.
 
         The caller has made sure that the budget holds.
         """
         old = self._leases.get(lease.token)
-        shared = _common(old.blocks, lease.blocks) if old is not None else 0
+        shared = common_length(old.blocks, lease.blocks) if old is not None else 0
         self._hold(lease.blocks[shared:])
         self.amend(lease)
         if lease.ticket:
@@ -148,6 +177,7 @@ class LeaseTable:
         insort(self._order, (eviction_key(lease), lease.token))
         self._leases[lease.token] = lease
         self._ends.set(lease.token, lease.expires)
+        self.watch(lease.token, lease)
 
     def drop(self, lease: Lease, *, dead: bool) -> int:
         """Remove the lease; returns the number of blocks that became free."""
@@ -157,14 +187,26 @@ class LeaseTable:
             self._tickets[lease.ticket].discard(lease.token)
             if not self._tickets[lease.ticket]:
                 del self._tickets[lease.ticket]
+        self.watch(lease.token, None)
         return self._let_go(lease.blocks, dead=dead)
 
-    def shrink(self, lease: Lease, keep: int) -> int:
-        """Keep only the lease's first ``keep`` blocks (0 drops it); returns the number that became free."""
-        if keep <= 0:
+    def shrink(self, lease: Lease, keep: int, reach: int | None = None) -> int:
+        """Keep only the lease's first ``keep`` blocks in the pool; returns the number that became free.
+
+        Contents up to ``reach`` stay the lease's, in host memory (None: none do); a lease that has none is dropped.
+        """
+        reach = keep if reach is None else reach
+        if reach <= 0:
             return self.drop(lease, dead=True)
-        self._leases[lease.token] = evolve(lease, blocks=lease.blocks[:keep], digests=lease.digests[:keep])
+        self.amend(evolve(lease, blocks=lease.blocks[:keep], digests=lease.digests[:reach]))
         return self._let_go(lease.blocks[keep:], dead=True)
+
+    def extend(self, lease: Lease, blocks: Sequence[int]) -> Lease:
+        """The lease, which holds ``blocks`` too from now on: the next of its contents, back in the pool."""
+        self._hold(blocks)
+        longer = evolve(lease, blocks=(*lease.blocks, *blocks))
+        self.amend(longer)
+        return longer
 
     def free_when_unleased(self, block: int) -> bool:
         """Whether nobody but leases refers to the block, so that it becomes free when the last of them goes."""
@@ -202,7 +244,11 @@ class LeaseTable:
         return self._holder.let_go(last, dead=dead) if last else 0
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
+def _nobody(token: str, lease: Lease | None) -> None:
+    """Where there is no second tier nobody watches."""
+
+
+def common_length(one: Sequence[int], other: Sequence[int]) -> int:
     """Length of the common prefix; a chain that only grew costs one comparison."""
     if tuple(other[: len(one)]) == tuple(one):
         return len(one)

@@ -7,6 +7,8 @@ operation       payload                                                         
 ==============  ================================================================  =====================================
 ``renew``       {"leases": [{"token", "ttl", "expected_reuse"?, "class"?}]}       {"reasons": [...]}
 ``release``     {"tokens": [token]}                                               {"reasons": [...]}
+``demote``      {"tokens": [token]}                                               {"reasons": [...]}
+``promote``     {"tokens": [token]}                                               {"reasons": [...]}
 ``verify``      {"token", "handle": {...}}                                        {"reason"}
 ``admit``       {"run", "blocks", "ttl", "owner"?, "anchor"?, "anchor_blocks"?,   {"ticket", "state", "position",
                 "parent"?}                                                        "estimate"} or {"refused": why}
@@ -19,6 +21,9 @@ operation       payload                                                         
 ``occupancy``   {}                                                                blocks by class of the lease on them
 ``stats``       {}                                                                counters
 ==============  ================================================================  =====================================
+
+``demote`` has leases leave the pool for host memory, once they are copied, until ``promote`` or a request on their
+chain brings them back: for chains that wait for minutes. Without a second tier both say so in ``error``.
 
 An engine adds to ``stats`` its ``pool_blocks`` and ``free_blocks`` (those that nobody refers to, cached or not),
 ``held_requests`` (waiting for admission) and ``live_requests`` (those with a directive). It adds to ``occupancy``
@@ -33,6 +38,7 @@ from typing import Any
 
 from agentkv.kv.payload import BadCall, Payload
 from agentkv.kv.policy import KVPolicy
+from agentkv.kv.tier import Tier
 
 __all__ = ("OPERATIONS", "perform")
 
@@ -77,6 +83,22 @@ def _renew(policy: KVPolicy, payload: Payload, now: float) -> dict[str, Any]:
 
 def _release(policy: KVPolicy, payload: Payload, now: float) -> dict[str, Any]:
     return {"reasons": [policy.leases.release(token, now) for token in payload.many("tokens", str)]}
+
+
+def _demote(policy: KVPolicy, payload: Payload, now: float) -> dict[str, Any]:
+    tier = _tier(policy)
+    return {"reasons": [tier.demote(token, now) for token in payload.many("tokens", str)]}
+
+
+def _promote(policy: KVPolicy, payload: Payload, now: float) -> dict[str, Any]:
+    tier = _tier(policy)
+    return {"reasons": [tier.promote(token, now) for token in payload.many("tokens", str)]}
+
+
+def _tier(policy: KVPolicy) -> Tier:
+    if policy.tier is None:
+        raise BadCall(f"tier: {policy.settings.capabilities()['tier']}")
+    return policy.tier
 
 
 def _verify(policy: KVPolicy, payload: Payload, now: float) -> dict[str, Any]:
@@ -137,6 +159,8 @@ def _stats(policy: KVPolicy, _: Payload, __: float) -> dict[str, Any]:
 OPERATIONS: dict[str, Callable[[KVPolicy, Payload, float], dict[str, Any]]] = {
     "renew": _renew,
     "release": _release,
+    "demote": _demote,
+    "promote": _promote,
     "verify": _verify,
     "admit": _admit,
     "update": _update,

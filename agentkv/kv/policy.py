@@ -12,12 +12,17 @@ from typing import Any
 from agentkv.kv.account import WorkAccount
 from agentkv.kv.admission import Admission
 from agentkv.kv.directive import Directive
-from agentkv.kv.keeper import HOPELESS_SECONDS, NO_BLOCKS, Grant, LeaseKeeper
+from agentkv.kv.duty import Duty
+from agentkv.kv.grant import Grant
+from agentkv.kv.keeper import NO_BLOCKS, LeaseKeeper
 from agentkv.kv.lease import BlockHolder, LeaseTable
+from agentkv.kv.mover import TierPool
 from agentkv.kv.prefetch import PrefetchLimit
 from agentkv.kv.record import Recorder, RecordKind
+from agentkv.kv.room import HOPELESS_SECONDS
 from agentkv.kv.settings import PolicySettings
 from agentkv.kv.ticket import Ticket
+from agentkv.kv.tier import open_tier
 
 __all__ = ("KVPolicy",)
 
@@ -29,7 +34,7 @@ class KVPolicy:
 
     ``pool_blocks``: usable blocks of the pool; ``block_size``: tokens a block; ``bytes_per_block``: for records.
     ``engine_id`` is unique to the engine's start. ``mint`` returns a fresh unguessable token each time.
-    ``retry_seconds`` as in ``LeaseKeeper``.
+    ``retry_seconds`` as in ``LeaseKeeper``. ``host``: the pool again, ``slots`` blocks of which fit into host memory.
 
     Life of a request: ``may_run`` (else keep it until it may), ``start``, then ``finish`` with its full blocks
     while it still refers to them, or ``abort``. When it needs more blocks than are free: ``make_room``.
@@ -47,6 +52,8 @@ class KVPolicy:
         mint: Callable[[], str],
         bytes_per_block: int = 0,
         retry_seconds: float = HOPELESS_SECONDS,
+        host: TierPool | None = None,
+        slots: int = 0,
     ) -> None:
         budget = int(settings.kv_pool_ratio * pool_blocks)
         self.settings = settings
@@ -63,9 +70,12 @@ class KVPolicy:
         )
         # Working sets are what runs hold at their largest, which all do at no one moment: they may plan the whole
         # pool, of which leases leave a part to requests in progress.
+        self._duty = Duty()
         self.admission = Admission(
             pool_blocks, mode=settings.admission, max_queued=settings.max_queued, max_bypass=settings.max_bypass
         )
+        self.admission.far, self.admission.duty = slots, lambda: self._duty.share
+        self.tier = None if host is None else open_tier(self.leases, host, slots, pool_blocks, settings.tier_reserve)
         self.prefetches = PrefetchLimit(settings.branch_prefetch_limit)
         self._mint = mint
         self._live: Counter[str] = Counter()
@@ -85,6 +95,8 @@ class KVPolicy:
                 self.drop_prefetch(directive, request, reason, now)
             return reason
         if directive.ticket:
+            if not self._live[directive.ticket]:
+                self._duty.began(directive.ticket, now)
             self._live[directive.ticket] += 1
             if self.admission.get(directive.ticket) is None:
                 self.leases.reject(UNKNOWN_TICKET, now, directive.run)
@@ -102,13 +114,17 @@ class KVPolicy:
 
     def abort(self, directive: Directive, request: str, now: float) -> None:
         """Count a request out that takes no lease."""
-        self.leases.references_changed()
+        if self.tier is not None:
+            self.tier.forget(request)
+        self.leases.planner.references_changed()
         if directive.kind == "prefill":
             self.prefetches.end(directive.run, request)
         elif directive.ticket:
             self._live[directive.ticket] -= 1
             if self._live[directive.ticket] <= 0:
                 del self._live[directive.ticket]
+                ticket = self.admission.get(directive.ticket)
+                self._duty.ended(directive.ticket, now, ticket.admitted_at if ticket is not None else None)
                 self._relieve(now)
 
     def drop_prefetch(self, directive: Directive, request: str, reason: str, now: float) -> None:
@@ -145,12 +161,14 @@ class KVPolicy:
         prefetch: bool,
         protect: frozenset[int],
         drop_prefetches: Callable[[int], int],
+        may_wait: bool = False,
     ) -> int:
         """Have KV give way to a request that lacks ``deficit`` blocks; returns the blocks that became free.
 
         Speculative leases first; for a ``prefetch`` nothing else. Then prefetches in progress:
         ``drop_prefetches(deficit)`` ends as many as it takes and may, and returns what that freed. Then all
-        leases in the one order. ``protect`` are the cached blocks that the request builds on.
+        leases in the one order. ``protect`` are the cached blocks that the request builds on. ``may_wait``: it has
+        not begun, and waits for copies rather than have living chains lose KV.
         """
         freed = self.leases.make_room(deficit, now, for_whom=request, protect=protect, only_speculative=True)
         if freed or prefetch:
@@ -158,7 +176,7 @@ class KVPolicy:
         freed = drop_prefetches(deficit)
         if freed >= deficit:
             return freed
-        return freed + self.leases.make_room(deficit - freed, now, for_whom=request, protect=protect)
+        return freed + self.leases.make_room(deficit - freed, now, for_whom=request, protect=protect, may_wait=may_wait)
 
     # Runs
 
@@ -204,8 +222,7 @@ class KVPolicy:
         """Replace a run's estimate; None or a reason. May pause the youngest runs, or let others in."""
         if self.admission.update(ticket, blocks) is None:
             return self.leases.reject(UNKNOWN_TICKET, now)
-        self._relieve(now)
-        self._start_those_that_fit(now)
+        self._balance(now)
         return None
 
     def renew(self, ticket: str, ttl: float, now: float) -> str | None:
@@ -218,8 +235,7 @@ class KVPolicy:
         if not gone:
             return self.leases.reject(UNKNOWN_TICKET, now)
         for each in gone:
-            self.leases.release_ticket(each.token, now)
-            self._note("admission.leave", each, now)
+            self._end(each, "admission.leave", now)
         self._start_those_that_fit(now)
         return None
 
@@ -229,13 +245,13 @@ class KVPolicy:
         """End what is overdue and start what fits."""
         self.leases.expire(now)
         for each in self.admission.expire(now):
-            self.leases.release_ticket(each.token, now)
-            self._note("admission.expire", each, now)
-        self._relieve(now)
-        self._start_those_that_fit(now)
+            self._end(each, "admission.expire", now)
+        self._balance(now)
 
     def reset(self, now: float) -> int:
         """Drop every lease, as the prefix cache is about to be emptied; returns how many there were."""
+        if self.tier is not None:
+            self.tier.reset()
         return self.leases.reset(now)
 
     def stats(self) -> dict[str, Any]:
@@ -245,22 +261,22 @@ class KVPolicy:
         ``last_record`` is the cursor behind which ``events`` has only what is still to come. ``work`` is what
         requests have had computed (``WorkAccount.totals``), as far as the engine's scheduler keeps account of it.
         """
-        table = self.leases.table
         return {
-            "leases": len(table),
-            "leases_by_class": {name: n for name, n in self.leases.classes.items() if n},
-            "leased_blocks": table.held,
-            "lease_budget": table.budget,
+            **self.leases.stats(),
             "planned_blocks": self.admission.planned,
             "runs": len(self.admission),
             "runs_waiting": len(self.admission.line()),
             "prefetches": len(self.prefetches),
-            "epoch": self.leases.epoch,
             "last_record": self.records.last,
             "records": dict(self.records.counts),
             "record_blocks": dict(self.records.blocks),
             "work": self.work.totals(),
+            **(self.tier.stats() if self.tier is not None else {}),
         }
+
+    def _balance(self, now: float) -> None:
+        self._relieve(now)
+        self._start_those_that_fit(now)
 
     def _relieve(self, now: float) -> None:
         """Pause the youngest runs if those alive outgrew the pool: now if they wait for a tool, else when they do."""
@@ -274,5 +290,10 @@ class KVPolicy:
         for ticket in self.admission.admit(now):
             self._note("admission.admit", ticket, now, ms=(now - ticket.arrived) * 1000)
 
-    def _note(self, kind: RecordKind, ticket: Ticket, now: float, **details: Any) -> None:
-        self.records.add(kind, now, run=ticket.run, owner=ticket.owner, blocks=ticket.blocks, **details)
+    def _end(self, ticket: Ticket, kind: RecordKind, now: float) -> None:
+        self._duty.forget(ticket.token)
+        self.leases.release_ticket(ticket.token, now)
+        self._note(kind, ticket, now)
+
+    def _note(self, kind: RecordKind, ticket: Ticket, now: float, **more: Any) -> None:
+        self.records.add(kind, now, run=ticket.run, owner=ticket.owner, blocks=ticket.blocks, **more)

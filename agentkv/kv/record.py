@@ -18,6 +18,7 @@ RecordKind = Literal[
     "lease.release",
     "lease.expire",
     "lease.evict",
+    "lease.demote",
     "lease.refuse",
     "admission.queue",
     "admission.admit",
@@ -27,6 +28,9 @@ RecordKind = Literal[
     "admission.refuse",
     "prefetch.drop",
     "transfer",
+    "tier.wait",
+    "tier.evict",
+    "tier.fail",
     "reset",
     "reject",
     "error",
@@ -39,7 +43,8 @@ class Record:
 
     ``run`` and ``owner`` say whose KV it is, ``handle`` names it. ``blocks`` and ``size`` (bytes) say how much was
     gained or really given up. ``lease_class`` is the class of the lease concerned. ``for_whom`` is the request
-    that needed the room, ``ms`` how long the operation took or, for an admission, how long the run had waited.
+    that needed the room, ``ms`` how long the operation took or, for an admission, how long the run had waited, for
+    ``tier.wait``, how long the request had. A transfer's ``reason`` is its direction.
     """
 
     number: int

@@ -23,6 +23,9 @@ class PolicySettings:
     that all prefetches together may compute in one engine step, None for half of it. ``max_queued`` and
     ``max_bypass`` bound the line of runs and how often one may be passed. ``max_overtakes``: resumes that may go
     before one waiting cold prompt.
+    ``cpu_tier_bytes``: host memory for KV of chains that wait, all devices together; 0 has none. ``tier_verify``:
+    share of blocks whose checksum is compared when they come back. ``tier_reserve``: share of the pool that is to
+    be free, or copied and so free to go, ahead of need.
     ``strict``: raise at start where the engine cannot be managed, instead of running without leases.
     """
 
@@ -34,6 +37,9 @@ class PolicySettings:
     max_queued: int = field(default=1024, validator=validators.ge(1))
     max_bypass: int = field(default=4, validator=validators.ge(0))
     max_overtakes: int = field(default=64, validator=validators.ge(0))
+    cpu_tier_bytes: int = field(default=0, validator=validators.ge(0))
+    tier_verify: float = field(default=0.05, validator=[validators.ge(0), validators.le(1)])
+    tier_reserve: float = field(default=0.25, validator=[validators.ge(0), validators.le(1)])
     strict: bool = field(default=False, validator=validators.instance_of(bool))
 
     @classmethod
@@ -52,4 +58,10 @@ class PolicySettings:
             "leases": "on" if self.prefix_cache_mode == "hybrid" else "off: prefix_cache_mode is independent",
             "order": "on",
             "admission": "on" if self.admission == "auto" else "off: admission is none",
+            "tier": self._tier(),
         }
+
+    def _tier(self) -> str:
+        if not self.cpu_tier_bytes:
+            return "off: cpu_tier_bytes is 0"
+        return "on" if self.prefix_cache_mode == "hybrid" else "off: prefix_cache_mode is independent"

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+from vllm.v1.core.kv_cache_utils import BlockHash, make_block_hash_with_group_id
+
 __all__ = ("PoolHolder",)
 
 
 class PoolHolder:
-    """Adapts vLLM's ``BlockPool`` to ``agentkv.kv.BlockHolder``; block ids are vLLM's.
+    """Adapts vLLM's ``BlockPool`` to ``agentkv.kv.TierPool``; block ids are vLLM's, contents its block hashes.
 
     Owns no blocks. ``dead`` remembers which free blocks were put to the front, to tell them from those that
     are merely least recently used.
@@ -53,6 +55,19 @@ class PoolHolder:
         """References on the block, the leases' one included."""
         return int(self._blocks[block].ref_cnt)
 
+    def take(self, count: int) -> list[int]:
+        """Blocks with one reference each, which no request owns; ``count`` of them must be free."""
+        return [block.block_id for block in self._pool.get_new_blocks(count)]
+
+    def enter(self, block: int, digest: bytes) -> None:
+        """Have requests find the block by its content, which must have been written."""
+        self._pool._insert_block_hash(_key(digest), self._blocks[block], num_tokens=None)
+
+    def find(self, digest: bytes) -> int | None:
+        """A block with this content."""
+        block = self._pool.cached_block_hash_to_block.get_one_block(_key(digest))
+        return None if block is None else int(block.block_id)
+
     def worthless(self, limit: int) -> int:
         """Free blocks at the front of the queue that nobody asks for (uncached or dead), counted up to ``limit``."""
         count = 0
@@ -96,3 +111,8 @@ class PoolHolder:
         while (following := here.next_free_block).next_free_block is not None and following.block_hash is None:
             here = following
         return here
+
+
+def _key(digest: bytes) -> Any:
+    # There is one group of layers, or the engine would not be managed.
+    return make_block_hash_with_group_id(BlockHash(digest), 0)

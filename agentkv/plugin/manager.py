@@ -27,7 +27,8 @@ class KVManager:
     """Owns the policy inside an engine process. Nothing that a client sends makes it raise into vLLM.
 
     ``off`` is called with the reason when too many of its own errors have been caught: the scheduler goes on
-    as vLLM's. ``fcfs``: whether vLLM schedules first come, first served.
+    as vLLM's. ``fcfs``: whether vLLM schedules first come, first served. ``tier_off``: why a second tier that was
+    asked for is not there.
     """
 
     def __init__(self, policy: KVPolicy, holder: PoolHolder, off: Callable[[str], None], *, fcfs: bool) -> None:
@@ -40,6 +41,7 @@ class KVManager:
         self.rejected: dict[str, str] = {}
         self.dropped: list[tuple[int, EngineCoreOutput]] = []
         self.errors: Counter[str] = Counter()
+        self.tier_off = ""
         self._table = policy.leases.table
         self._off = off
         self._next_settle = 0.0
@@ -47,7 +49,11 @@ class KVManager:
     @property
     def busy(self) -> bool:
         """Whether there is anything beyond stock vLLM's work to look after in a step."""
-        return bool(self.directives or self.requests.held or self.dropped or self._table)
+        return bool(self.directives or self.requests.held or self.dropped or self._table or self._moving)
+
+    @property
+    def _moving(self) -> bool:
+        return self.policy.tier is not None and self.policy.tier.busy
 
     @property
     def holds(self) -> bool:
@@ -92,11 +98,17 @@ class KVManager:
         if directive.kind == "prefill" and not self.fcfs:
             # Preempting what is scheduled already leaves hashes of KV that is never computed (vLLM #57580).
             self.policy.drop_prefetch(directive, request_id, str(reason), now)
+        elif directive.kind == "prefill" and self._is_away(request):
+            reason = "its chain is in host memory"
+            self.policy.drop_prefetch(directive, request_id, reason, now)
         else:
             reason = self.requests.enter(request_id, request, directive, now)
         if reason is not None:
             self.answer_dropped(request, reason)
         return reason is not None
+
+    def _is_away(self, request: Any) -> bool:
+        return self.policy.tier is not None and self.policy.tier.away(request.block_hashes)
 
     def hold(self, request: Any) -> bool:
         """Whether the request's run waits for admission; then it is kept back until that."""
@@ -174,6 +186,11 @@ class KVManager:
         if at_once or now >= self._next_settle:
             self._next_settle = now + SETTLE_SECONDS
             self.policy.settle(now)
+
+    def settle_tier(self) -> None:
+        """Begin what the second tier wants to have moved by now."""
+        if self.policy.tier is not None:
+            self.policy.tier.tick(self.now())
 
     def process_stats(self) -> dict[str, Any]:
         """What this process counts beside the policy, as a JSON object."""

@@ -38,6 +38,8 @@ class RoomMaker:
     def allocate(self, request: Any, num_new_tokens: int, *args: Any, **kwargs: Any) -> Any:
         """VLLM's ``allocate_slots``, tried again after room was made."""
         kv = self._kv
+        if kv.guard(self._must_wait, request):
+            return None
         for attempt in range(ATTEMPTS + 1):
             if kv.policy.leases.classes["speculative"]:
                 kv.guard(self._displace_speculative, request, num_new_tokens, args, kwargs)
@@ -47,6 +49,12 @@ class RoomMaker:
             if not kv.guard(self._make_room, request, num_new_tokens, args, kwargs, attempt):
                 return None
         return None
+
+    def _must_wait(self, request: Any) -> bool:
+        """Whether the room there is belongs to a resume whose KV waits to come back from host memory."""
+        tier = self._kv.policy.tier
+        cold = request.status == RequestStatus.WAITING and not self._kv.requests.is_resume(request.request_id)
+        return tier is not None and cold and tier.claimed > 0
 
     def _displace_speculative(self, request: Any, new: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         kv, hits = self._kv, _hits(args, kwargs)
@@ -73,6 +81,7 @@ class RoomMaker:
             prefetch=prefetch,
             protect=frozenset(block.block_id for block in hits),
             drop_prefetches=lambda wanted: self._drop_prefetches(wanted, name),
+            may_wait=request.status in _WAITING,
         )
         if prefetch and not freed:
             # It may displace no more, and one that waits for room would keep an idle engine stepping.

@@ -28,6 +28,7 @@ from agentkv.kv import KVGroup, KVPolicy, PolicySettings, Rank, rank_of, spec_by
 from agentkv.plugin import utility
 from agentkv.plugin.holder import PoolHolder
 from agentkv.plugin.manager import EXTRA_ARG, KVManager
+from agentkv.plugin.port import SchedulerPort, open_port, tier_slots
 from agentkv.plugin.probe import probe
 from agentkv.plugin.queues import RankedQueue
 from agentkv.plugin.room import RoomMaker
@@ -42,6 +43,7 @@ class SyncAgentScheduler(Scheduler):
 
     kv: KVManager | None = None
     kv_off: str = ""
+    _port: SchedulerPort | None = None
     _counts_held = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -60,6 +62,9 @@ class SyncAgentScheduler(Scheduler):
     def _start(self, settings: PolicySettings) -> None:
         pool = self.kv_cache_manager.block_pool
         holder = PoolHolder(pool)
+        slots, why = tier_slots(self, settings)
+        if why and settings.strict:
+            raise EngineStartError(f"agentkv: no second tier: {why}; strict=False starts without it")
         group = self.kv_cache_config.kv_cache_groups[0]
         spec = group.kv_cache_spec
         page = KVGroup(layers=len(group.layer_names), page_bytes=spec.page_size_bytes, block_size=spec.block_size)
@@ -71,9 +76,13 @@ class SyncAgentScheduler(Scheduler):
             engine_id=uuid4().hex,
             mint=lambda: token_urlsafe(18),
             bytes_per_block=spec_bytes_per_token([page]) * self.block_size,
+            host=holder if slots else None,
+            slots=slots,
         )
         fcfs = self.policy == SchedulingPolicy.FCFS
         kv = self.kv = KVManager(policy, holder, self._turn_off, fcfs=fcfs)
+        kv.tier_off = why
+        self._port = open_port(self, kv)
         self._room = RoomMaker(self, kv, self._drop_prefetch)
         if fcfs:
             self.waiting = RankedQueue(self._rank, settings.max_overtakes)
@@ -128,6 +137,8 @@ class SyncAgentScheduler(Scheduler):
             kv.guard(self._before_step)
             step = super().schedule(*args, **kwargs)
             kv.guard(kv.planned, step)
+            if self._port is not None:
+                kv.guard(self._port.planned, step)
             return step
         finally:
             self._room.remove()
@@ -136,6 +147,7 @@ class SyncAgentScheduler(Scheduler):
     def _before_step(self) -> None:
         kv = self._managed()
         kv.settle()
+        kv.settle_tier()
         self.release_admitted()
         kv.requests.in_step.clear()
         for name, reason in kv.requests.doomed.items():
@@ -200,6 +212,8 @@ class SyncAgentScheduler(Scheduler):
 
     def update_from_output(self, *args: Any, **kwargs: Any) -> Any:
         """As vLLM's, with the answers to prefetches that were given up."""
+        if self.kv is not None and self._port is not None:
+            self.kv.guard(self._port.answered, args[0] if args else kwargs["scheduler_output"])
         outputs = super().update_from_output(*args, **kwargs)
         if self.kv is not None and self.kv.dropped:
             self.kv.guard(self._deliver_dropped, outputs)
@@ -249,6 +263,8 @@ class SyncAgentScheduler(Scheduler):
         for request in kv.requests.held.values():
             super()._enqueue_waiting_request(request)
         table = kv.policy.leases.table
+        if kv.policy.tier is not None:
+            kv.policy.tier.reset()
         for lease in table:
             table.drop(lease, dead=False)
 

@@ -55,6 +55,7 @@ def _answer(scheduler: Any, operation: object, payload: object) -> dict[str, Any
     # Time stands still in an idle engine except for its callers.
     kv.settle(at_once=True)
     answer = perform(kv.policy, operation, fields, kv.now())
+    kv.settle_tier()
     scheduler.release_admitted()
     if operation == "occupancy":
         return {**answer, **kv.unleased_blocks()}
@@ -64,7 +65,8 @@ def _answer(scheduler: Any, operation: object, payload: object) -> dict[str, Any
 def _info(scheduler: Any, kv: KVManager | None) -> dict[str, Any]:
     if kv is None:
         off = f"off: {getattr(scheduler, 'kv_off', '')}"
-        return {"version": vllm.__version__, "capabilities": dict.fromkeys(("leases", "order", "admission"), off)}
+        names = ("leases", "order", "admission", "tier")
+        return {"version": vllm.__version__, "capabilities": dict.fromkeys(names, off)}
     policy = kv.policy
     settings = policy.settings
     return {
@@ -74,10 +76,12 @@ def _info(scheduler: Any, kv: KVManager | None) -> dict[str, Any]:
         "block_size": policy.leases.block_size,
         "pool_blocks": kv.holder.pool_blocks,
         "kv_bytes_per_token": policy.records.bytes_per_block // policy.leases.block_size,
+        "tier_slots": policy.tier.mover.copies.slots if policy.tier is not None else 0,
         "settings": asdict(settings),
         "capabilities": {
             **settings.capabilities(),
             "order": "on" if kv.fcfs else "off: the engine's scheduling policy is not fcfs",
+            **({"tier": f"off: {kv.tier_off}"} if kv.tier_off else {}),
         },
     }
 

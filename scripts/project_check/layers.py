@@ -32,7 +32,7 @@ FACADE_USERS = frozenset({"bench", "cli", "__main__"})
 CORE = frozenset({"errors", "bounds", "config", "tools", "kv", "chain", "graph", "follow", "engines.base", "runtime"})
 HEAVY = frozenset({"torch", "vllm", "transformers"})
 PLUGIN_OWN = frozenset({"errors", "kv", "plugin"})
-PLUGIN_FOREIGN = frozenset({"agentkv", "attrs", "torch", "vllm"})
+PLUGIN_FOREIGN = frozenset({"agentkv", "attrs", "torch", "typing_extensions", "vllm"})
 
 
 def check(modules: Iterable[Module]) -> Iterator[str]:

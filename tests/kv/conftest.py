@@ -69,6 +69,62 @@ class Pool:
         return self.refs[block]
 
 
+class TwoTiers(Pool):
+    """A pool with contents, and host memory beside it; transfers move contents when the test says so."""
+
+    def __init__(self, size: int, slots: int) -> None:
+        super().__init__(size)
+        self.holds: dict[int, bytes] = {}
+        self.names: dict[int, bytes] = {}
+        self.slots: dict[int, bytes] = {}
+        self.size_of_host = slots
+
+    @property
+    def free_blocks(self) -> int:
+        return self.free
+
+    def take(self, n: int) -> list[int]:
+        blocks = super().take(n)
+        for block in blocks:
+            self.names.pop(block, None)
+            self.holds.pop(block, None)
+        return blocks
+
+    def let_go(self, blocks: Sequence[int], *, dead: bool) -> int:
+        freed = super().let_go(blocks, dead=dead)
+        for block in blocks:
+            if not self.refs[block] and block not in self.names:
+                self.cached.pop(block, None)
+                self.dead = [each for each in self.dead if each != block]
+                self.uncached.insert(0, block)
+        return freed
+
+    def compute(self, blocks: Sequence[int], digests: Sequence[bytes]) -> None:
+        """A request writes its blocks and makes them findable."""
+        for block, digest in zip(blocks, digests, strict=True):
+            self.holds[block] = self.names[block] = digest
+
+    def enter(self, block: int, digest: bytes) -> None:
+        assert self.refs[block], "only who has a block may name it"
+        self.names[block] = digest
+
+    def find(self, digest: bytes) -> int | None:
+        return next((block for block, name in self.names.items() if name == digest), None)
+
+    def carry_out(self, transfer: Any, failing: Sequence[int] = ()) -> None:
+        """Copy what a transfer asks for, except the places that fail: there is garbage then."""
+        for place, (block, slot) in enumerate(zip(transfer.blocks, transfer.slots, strict=True)):
+            assert self.refs[block], "a transfer touches blocks that nobody holds"
+            if transfer.kind == "demote":
+                self.slots[slot] = self.holds.get(block, b"") if place not in failing else b"garbage"
+            else:
+                self.holds[block] = self.slots[slot] if place not in failing else b"garbage"
+
+    def check_contents(self) -> None:
+        for block, name in self.names.items():
+            assert self.holds[block] == name, f"block {block} is found as what it is not"
+
+
 class Bench:
     """A policy over a pool, with requests that run to their end at once."""
 
@@ -115,3 +171,8 @@ def make_bench() -> Callable[..., Bench]:
 @pytest.fixture(scope="session")
 def bench_class() -> type[Bench]:
     return Bench
+
+
+@pytest.fixture(scope="session")
+def two_tiers() -> type[TwoTiers]:
+    return TwoTiers

@@ -21,14 +21,14 @@ if HAS_VLLM:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import torch
-        from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+        from vllm.config import CacheConfig, DeviceConfig, KVTransferConfig, ModelConfig, SchedulerConfig, VllmConfig
         from vllm.sampling_params import SamplingParams
         from vllm.utils.hashing import sha256
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
         from vllm.v1.core.sched.async_scheduler import AsyncScheduler
         from vllm.v1.core.sched.scheduler import Scheduler
         from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-        from vllm.v1.outputs import ModelRunnerOutput
+        from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
         from vllm.v1.request import Request, RequestStatus
         from vllm.v1.structured_output import StructuredOutputManager
 
@@ -68,10 +68,18 @@ class Core:
         policy: str = "fcfs",
         depth: int | None = None,
         settings: dict[str, Any] | None = None,
+        tier_blocks: int = 0,
     ) -> None:
         init_none_hash(sha256)
         self.depth = depth if depth is not None else (2 if asynchronous else 1)
+        if tier_blocks:
+            # One layer of one head of 32 in float32, keys and values, blocks of 4.
+            settings = {**(settings or {}), "cpu_tier_bytes": tier_blocks * 2 * 32 * 4 * BLOCK}
         vllm_config = _vllm_config(config, batched, sequences, longest, policy, asynchronous, settings or {})
+        if tier_blocks:
+            vllm_config.kv_transfer_config = KVTransferConfig(
+                kv_connector="TierConnector", kv_connector_module_path="agentkv.plugin.connector", kv_role="kv_both"
+            )
         vllm_config.cache_config.num_gpu_blocks = blocks
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=32, dtype=torch.float32)
         bare = ForcingScheduler if forcing else AsyncScheduler if asynchronous else Scheduler
@@ -94,6 +102,8 @@ class Core:
         self.finished: set[str] = set()
         self.names = count()
         self.on_step: list[Callable[[Any], None]] = []
+        # What the workers' connectors report with a step's results, if there are any.
+        self.report: Callable[[], Any] = lambda: None
 
     def add(
         self,
@@ -150,6 +160,8 @@ class Core:
             prompt_logprobs_dict={},
             pooler_output=[],
         )
+        if (report := self.report()) is not None:
+            result.kv_connector_output = KVConnectorOutput(kv_connector_worker_meta=report)
         for outputs in self.scheduler.update_from_output(step, result).values():
             for output in outputs.outputs:
                 self.outputs[output.request_id].extend(output.new_token_ids)

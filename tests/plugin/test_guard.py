@@ -152,7 +152,12 @@ def test_info_says_what_is_in_force(make_core: Make) -> None:
     assert (info["block_size"], info["pool_blocks"], info["epoch"]) == (4, 63, 0)
     # One layer of one head of 32 in float32, keys and values.
     assert info["kv_bytes_per_token"] == 256
-    assert info["capabilities"] == {"leases": "on", "order": "on", "admission": "off: admission is none"}
+    assert info["capabilities"] == {
+        "leases": "on",
+        "order": "on",
+        "admission": "off: admission is none",
+        "tier": "off: cpu_tier_bytes is 0",
+    }
     assert info["settings"]["prefetch_step"] is None
 
 

@@ -1,10 +1,13 @@
 """No request ever reads KV that is not that of its own tokens, whatever is leased, revoked, dropped or preempted."""
 
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import pytest
+
+from agentkv.plugin.commands import Ended, TierReport
 
 Make = Callable[..., Any]
 BLOCK = 4
@@ -109,6 +112,87 @@ class Crowd:
                 if report.get("lease"):
                     self.leases[run] = report["lease"]
                 del self.owners[name]
+
+
+class Copies:
+    """Workers that copy blocks of a ``Memory`` to host memory and back, each in its own time, some badly."""
+
+    def __init__(self, memory: Memory, random: Random, *, failing: float = 0.0) -> None:
+        self.memory, self.random, self.failing = memory, random, failing
+        self.host: dict[int, list[int | None]] = {}
+        self.going: list[tuple[Any, int]] = []
+        self.moved = Counter[str]()
+        memory.core.on_step.append(self.step)
+        memory.core.report = self.report
+
+    def step(self, step: Any) -> None:
+        for command in step.kv_connector_metadata.commands:
+            if command.out:
+                self.copy(command)
+            self.going.append((command, self.random.randint(0, 4)))
+
+    def copy(self, command: Any) -> None:
+        slots = self.memory.slots
+        for block, slot in zip(command.blocks, command.slots, strict=True):
+            places = range(block * BLOCK, block * BLOCK + BLOCK)
+            if command.out:
+                self.host[slot] = [slots.get(at) for at in places]
+            else:
+                slots.update(zip(places, self.host[slot], strict=True))
+        self.moved["out" if command.out else "back"] += len(command.blocks)
+
+    def report(self) -> Any:
+        ended = {}
+        for command, steps in self.going:
+            if steps == 0:
+                failed = frozenset(p for p in range(len(command.blocks)) if self.random.random() < self.failing)
+                if not command.out:
+                    self.copy(command)
+                    for place in failed:
+                        self.memory.slots.update(
+                            dict.fromkeys(
+                                range(command.blocks[place] * BLOCK, command.blocks[place] * BLOCK + BLOCK), -1
+                            )
+                        )
+                ended[command.number] = Ended(failed=failed, seconds=0.001)
+        self.going = [(command, steps - 1) for command, steps in self.going if steps > 0]
+        return TierReport(ended) if ended else None
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_with_a_second_tier_no_request_reads_foreign_kv_either(make_core: Make, asynchronous: bool, seed: int) -> None:
+    random = Random(seed)
+    core = make_core(
+        asynchronous=asynchronous,
+        blocks=random.choice([40, 60, 90]),
+        batched=random.choice([16, 32]),
+        sequences=6,
+        longest=128,
+        settings={"prefetch_step": 8, "kv_pool_ratio": 1.0, "tier_reserve": random.choice([0.0, 0.3])},
+        tier_blocks=random.choice([12, 60, 200]),
+    )
+    core.scheduler.kv.policy.tier.cost.latency = 0.0
+    memory, crowd = Memory(core), Crowd(core, random)
+    copies = Copies(memory, random, failing=random.choice([0.0, 0.02]))
+    for _ in range(700):
+        if random.random() < 0.35:
+            crowd.act()
+        core.step()
+        crowd.collect()
+    core.run(4000)
+    crowd.collect()
+    assert memory.checked > 500
+    assert core.scheduler.kv.errors == {}
+    assert copies.moved["out"]
+    assert copies.moved["back"]
+    tier = core.scheduler.kv.policy.tier
+    tier.mover.copies.check_integrity()
+    assert core.scheduler.reset_prefix_cache()
+    assert tier.mover.copies.free == tier.mover.copies.slots
+    stats = core.call("stats")
+    assert (stats["tier_moving"], stats["tier_waiting"]) == ({"demote": 0, "promote": 0}, 0)
+    assert stats["free_blocks"] == stats["pool_blocks"] == core.free
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])

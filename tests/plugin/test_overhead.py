@@ -30,6 +30,7 @@ def _seconds_in_schedule(core: Any, steps: int, seed: int) -> float:
         step = core.scheduler.schedule()
         seconds += thread_time() - start
         core.steps.append(step)
+        core.masks.append({})
     core.run()
     core.outputs.clear()
     return seconds

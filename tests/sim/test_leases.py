@@ -265,7 +265,7 @@ async def test_without_settings_the_engine_is_stock_and_says_so(managed: Make) -
     async with SimEngine(lambda request: range(5000, 5000 + request.max_tokens)) as engine:
         assert engine.info.capabilities["leases"].startswith("off: ")
         assert (await engine.kv("stats", {}))["error"].startswith("leases: off: ")
-        assert set((await engine.kv("info", {}))["capabilities"]) == {"leases", "order", "admission"}
+        assert set((await engine.kv("info", {}))["capabilities"]) == {"leases", "order", "admission", "tier"}
         request = GenerateRequest(request_id="r", token_ids=[1, 2], max_tokens=1, directive=Directive(run="r"))
         assert [delta.grant async for delta in engine.generate(request)] == [None]
         assert "leases" not in await engine.stats()

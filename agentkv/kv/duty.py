@@ -1,0 +1,61 @@
+"""How much of its life a run has requests in the engine, as opposed to waiting for tools: seen, not declared."""
+
+from attrs import define
+
+__all__ = ("Duty",)
+
+#: Spells of each kind that have to be seen before anything is concluded from them.
+ENOUGH = 8
+WEIGHT = 0.05
+
+
+@define
+class _Spell:
+    """Whether a run is at work, and since when."""
+
+    working: bool
+    since: float
+
+
+class Duty:
+    """Owns the averages over all runs of how long they work and how long they wait, and who does which now.
+
+    A run works from the arrival of a request, or from its admission if that comes later, until none is left.
+    """
+
+    def __init__(self) -> None:
+        self._spells: dict[str, _Spell] = {}
+        self._work = self._wait = 0.0
+        self._seen = [0, 0]
+
+    @property
+    def share(self) -> float:
+        """Share of time in which a run works; 1 until enough was seen."""
+        if min(self._seen) < ENOUGH:
+            return 1.0
+        return self._work / (self._work + self._wait) if self._work > 0 else 1.0
+
+    def began(self, run: str, now: float) -> None:
+        """A run's first request has arrived, or the first since it had none."""
+        spell = self._spells.get(run)
+        if spell is not None and not spell.working:
+            self._wait = self._average(1, self._wait, now - spell.since)
+        self._spells[run] = _Spell(True, now)
+
+    def ended(self, run: str, now: float, admitted: float | None) -> None:
+        """A run's last request has left; it was ``admitted`` then (None: it never was)."""
+        spell = self._spells.get(run)
+        if spell is None or not spell.working:
+            return
+        if admitted is not None:
+            self._work = self._average(0, self._work, now - max(spell.since, admitted))
+        self._spells[run] = _Spell(False, now)
+
+    def forget(self, run: str) -> None:
+        """A run is over; how long it has waited since its last request says nothing."""
+        self._spells.pop(run, None)
+
+    def _average(self, kind: int, before: float, seconds: float) -> float:
+        self._seen[kind] += 1
+        weight = max(WEIGHT, 1 / self._seen[kind])
+        return before + weight * (max(0.0, seconds) - before)

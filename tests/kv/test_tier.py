@@ -1,0 +1,346 @@
+"""The second tier's decisions, over a pool with contents: nothing is lost, nothing wrong is ever found."""
+
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from agentkv.kv import Directive, KVPolicy, PolicySettings
+
+SIZE, SLOTS = 40, 30
+
+
+class World:
+    """A policy with a second tier, chains that grow, and a copier that the test drives."""
+
+    pools: Any = None
+
+    def __init__(self, size: int = SIZE, slots: int = SLOTS, *, least: float = 0.0, **fields: Any) -> None:
+        self.pool = World.pools(size, slots)
+        tokens = count(1)
+        self.policy = KVPolicy(
+            PolicySettings(**{"kv_pool_ratio": 1.0, "cpu_tier_bytes": slots * 1000, "admission": "none", **fields}),
+            holder=self.pool,
+            pool_blocks=size,
+            block_size=16,
+            engine_id="engine",
+            mint=lambda: f"token-{next(tokens)}",
+            bytes_per_block=1000,
+            host=self.pool,
+            slots=slots,
+        )
+        assert self.policy.tier is not None
+        self.tier = self.policy.tier
+        self.tier.cost.latency = least
+        self.going: list[Any] = []
+        # Called off while they read: their blocks are free, and what they bring is thrown away.
+        self.void: set[int] = set()
+        self.now = 0.0
+        self.names = count()
+
+    @staticmethod
+    def digests(chain: str, n: int) -> list[bytes]:
+        return [f"{chain}/{place}".encode() for place in range(n)]
+
+    def hits(self, digests: list[bytes]) -> list[int]:
+        found: list[int] = []
+        for digest in digests:
+            block = self.pool.find(digest)
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    def ask(self, chain: str, n: int, **fields: Any) -> tuple[Any, int] | None:
+        """A request over ``n`` blocks of a chain, to its end at once: its grant and what it computed, or None."""
+        digests, name = self.digests(chain, n), f"{chain}/{next(self.names)}"
+        found = self.hits(digests)
+        lease = fields.get("lease")
+        if self.tier.wanted(name, digests, len(found), self.now, owner="", lease=lease):
+            self.tier.forget(name)
+            return None
+        self.pool.touch(found)
+        short = n - len(found) - self.pool.free
+        if short > 0:
+            protect = frozenset(found)
+            got = self.policy.leases.make_room(short, self.now, for_whom=name, protect=protect, may_wait=True)
+            if got < short:
+                self.pool.finish(found)
+                return None
+        blocks = [*found, *self.pool.take(n - len(found))]
+        self.pool.compute(blocks[len(found) :], digests[len(found) :])
+        directive = Directive(**{"run": chain, "ttl": 1e3, **fields})
+        grant = self.policy.finish(directive, name, blocks, digests, self.now)
+        self.pool.finish(blocks)
+        return grant, n - len(found)
+
+    def start(self) -> None:
+        self.going += self.tier.start()
+
+    def land(self, which: int = 0, failing: frozenset[int] = frozenset()) -> None:
+        transfer = self.going.pop(which)
+        if transfer.number not in self.void:
+            self.pool.carry_out(transfer, tuple(failing))
+        self.tier.done(transfer.number, failing, 0.001, self.now)
+
+    def settle(self) -> None:
+        """Carry out all transfers that are due, in order."""
+        self.start()
+        while self.going:
+            self.land()
+            self.start()
+
+    def until(self, chain: str, n: int, **fields: Any) -> tuple[Any, int]:
+        """``ask``, with transfers carried out as long as the request waits."""
+        for _ in range(20):
+            if (answer := self.ask(chain, n, **fields)) is not None:
+                return answer
+            self.settle()
+        raise AssertionError(f"{chain} waits for ever")
+
+    def kinds(self) -> list[str]:
+        return [record.kind for record in self.policy.records.events()[0]]
+
+    def check(self) -> None:
+        leased = {block for lease in self.policy.leases.table for block in lease.blocks}
+        moving = self.tier.mover.held_blocks()
+        for block in range(self.pool.size):
+            assert self.pool.ref_count(block) == (block in leased) + moving.count(block), block
+        self.pool.check_contents()
+        self.tier.mover.copies.check_integrity()
+        copies = self.tier.mover.copies
+        for lease in self.policy.leases.table:
+            assert len(lease.blocks) <= len(lease.digests)
+            for block, digest in zip(lease.blocks, lease.digests, strict=False):
+                assert self.pool.names[block] == digest
+            for digest in lease.away:
+                assert copies.ready(digest), "a lease counts on a copy that is not there"
+                assert self.pool.slots[copies.slot(digest)] == digest
+
+    def waiting_or_going(self, kind: str) -> bool:
+        return any(each.kind == kind for each in (*self.going, *self.waiting()))
+
+    def reset(self) -> None:
+        self.void |= {each.number for each in self.going if each.kind == "demote"}
+        self.policy.reset(self.now)
+
+    def waiting(self) -> list[Any]:
+        return self.tier.mover.queue.not_begun()
+
+
+@pytest.fixture(autouse=True)
+def _pools(two_tiers: Any) -> None:
+    World.pools = two_tiers
+
+
+def test_a_waiting_chain_leaves_for_one_that_needs_the_room_and_comes_back_whole() -> None:
+    world = World()
+    first, _ = world.until("a", 25)
+    world.until("b", 25)
+    world.check()
+    lease = world.policy.leases.table.get(first.token)
+    assert lease.away
+    assert lease.digests == tuple(world.digests("a", 25))
+    _, computed = world.until("a", 26, lease=first.token)
+    assert computed == 1
+    assert "lease.evict" not in world.kinds()
+    world.check()
+
+
+def test_without_pressure_nothing_is_copied() -> None:
+    world = World(tier_reserve=0.25)
+    world.until("a", 10)
+    world.tier.tick(0.0)
+    world.start()
+    assert world.going == []
+
+
+def test_under_pressure_chains_are_copied_ahead_and_then_leave_at_once() -> None:
+    world = World(tier_reserve=0.5)
+    world.until("a", 25, expected_reuse=50.0)
+    world.tier.tick(0.0)
+    world.settle()
+    world.check()
+    assert world.ask("b", 30) is not None, "room was free to be made"
+    assert world.going == []
+    assert world.kinds().count("lease.demote") == 1
+
+
+def test_unchanged_blocks_are_not_copied_again() -> None:
+    world = World(tier_reserve=0.5)
+    token = world.until("a", 25)[0].token
+    for n in range(3):
+        world.until(f"b{n}", 30)
+        world.settle()
+        world.policy.leases.release(next(x.token for x in world.policy.leases.table if x.run == f"b{n}"), 0.0)
+        world.until("a", 26 + n, lease=token)
+    own = [e for e in world.policy.records.events()[0] if e.kind == "transfer" and e.run == "a"]
+    assert sum(e.blocks for e in own if e.reason == "demote") <= 28
+    assert sum(e.blocks for e in own if e.reason == "promote") >= 40
+
+
+def test_the_farthest_wanted_goes_first_and_anchors_stay() -> None:
+    world = World(size=60, slots=60, tier_reserve=0.0)
+    anchor = world.until("z", 10, lease_class="anchor")[0]
+    near = world.until("near", 20, expected_reuse=1.0)[0]
+    far = world.until("far", 20, expected_reuse=90.0)[0]
+    world.until("new", 25)
+    table = world.policy.leases.table
+    assert table.get(far.token).away
+    assert not table.get(near.token).away
+    assert not table.get(anchor.token).away
+
+
+def test_a_short_chain_is_recomputed_rather_than_moved() -> None:
+    world = World(least=1.0)
+    world.tier.cost.prefill_rate, world.tier.cost.bandwidth = 1000.0, 1e9
+    assert world.tier.cost.least_tokens() > 25 * 16
+    world.until("a", 25)
+    world.until("b", 25)
+    assert [e for e in world.kinds() if e == "transfer"] == []
+    assert "lease.evict" in world.kinds()
+
+
+def test_a_full_host_memory_keeps_what_is_wanted_sooner() -> None:
+    world = World(size=40, slots=20, tier_reserve=0.0)
+    far = world.until("far", 18, expected_reuse=90.0)[0]
+    near = world.until("near", 18, expected_reuse=5.0)[0]
+    world.until("new", 39, expected_reuse=1.0)
+    table = world.policy.leases.table
+    assert table.get(near.token) is not None
+    assert len(table.get(near.token).away) >= 15
+    gone = table.get(far.token)
+    assert gone is None or len(gone.away) <= 5
+    assert world.tier.mover.copies.free >= 0
+    world.check()
+
+
+def test_the_end_of_a_run_drops_its_copies_and_a_reset_drops_all() -> None:
+    world = World()
+    token = world.until("a", 25)[0].token
+    world.until("b", 25)
+    assert len(world.tier.mover.copies) > 0
+    world.policy.leases.release(token, 0.0)
+    assert world.tier.mover.copies.of(token) == ()
+    world.reset()
+    assert len(world.tier.mover.copies) == 0
+    assert world.tier.mover.copies.free == SLOTS
+    world.check()
+
+
+def test_a_chain_that_resumes_in_the_middle_of_its_own_demotion_waits_for_nothing() -> None:
+    world = World()
+    token = world.until("a", 25)[0].token
+    assert world.policy.tier is not None
+    assert world.policy.tier.demote(token, 0.0) is None
+    world.start()
+    assert world.going
+    answer = world.ask("a", 26, lease=token)
+    assert answer is not None
+    assert answer[1] == 1
+    world.settle()
+    world.check()
+
+
+def test_a_failed_load_is_recomputed_and_counted() -> None:
+    world = World()
+    token = world.until("a", 25)[0].token
+    world.until("b", 25)
+    away = len(world.policy.leases.table.get(token).away)
+    while not world.waiting_or_going("promote"):
+        assert world.ask("a", 26, lease=token) is None
+        world.start()
+        while world.waiting_or_going("demote"):
+            world.land()
+            world.start()
+    world.start()
+    world.land(0, frozenset([0]))
+    _, computed = world.until("a", 26, lease=token)
+    assert 0 < computed <= away + 1
+    assert world.tier.stats()["tier_failed"] == 1
+    world.check()
+
+
+def test_another_owner_gets_nothing() -> None:
+    world = World()
+    token = world.until("a", 25)[0].token
+    world.until("b", 25)
+    digests = world.digests("a", 25)
+    hits = len(world.hits(digests))
+    assert not world.tier.wanted("q", digests, hits, 0.0, owner="somebody")
+    assert world.tier.wanted("q", digests, hits, 0.0, owner="", lease=token)
+
+
+class Machine(RuleBasedStateMachine):
+    """Chains that grow, wait, come back, fail to, end; copies that take their time; resets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(tier_reserve=0.3)
+        self.tokens: dict[str, str] = {}
+        self.lengths: dict[str, int] = {}
+        self.epochs = count()
+
+    @rule(chain=st.sampled_from("abcd"), more=st.integers(0, 6), reuse=st.none() | st.floats(0, 50))
+    def ask(self, chain: str, more: int, reuse: float | None) -> None:
+        n = min(35, self.lengths.get(chain, 5) + more)
+        cls = "anchor" if chain == "d" else "chain"
+        answer = self.world.ask(chain, n, lease=self.tokens.get(chain), expected_reuse=reuse, lease_class=cls)
+        if answer is not None and answer[0].token is not None:
+            self.tokens[chain], self.lengths[chain] = answer[0].token, n
+
+    @rule()
+    def start(self) -> None:
+        self.world.start()
+
+    @rule()
+    def tick(self) -> None:
+        self.world.tier.tick(self.world.now)
+
+    @precondition(lambda self: self.world.going)
+    @rule(data=st.data())
+    def land(self, data: st.DataObject) -> None:
+        # One direction's transfers end in their order.
+        kind = data.draw(st.sampled_from(sorted({each.kind for each in self.world.going})))
+        which = next(i for i, each in enumerate(self.world.going) if each.kind == kind)
+        places = range(len(self.world.going[which].blocks))
+        failing = data.draw(
+            st.sets(st.sampled_from(places), max_size=2) if data.draw(st.booleans()) else st.just(set())
+        )
+        self.world.land(which, frozenset(failing))
+
+    @precondition(lambda self: self.tokens)
+    @rule(data=st.data(), what=st.sampled_from(["demote", "promote", "release"]))
+    def operate(self, data: st.DataObject, what: str) -> None:
+        chain = data.draw(st.sampled_from(sorted(self.tokens)))
+        if what == "release":
+            self.world.policy.leases.release(self.tokens.pop(chain), self.world.now)
+            self.lengths.pop(chain, None)
+        else:
+            getattr(self.world.tier, what)(self.tokens[chain], self.world.now)
+
+    @rule()
+    def reset(self) -> None:
+        self.world.reset()
+        self.tokens.clear()
+        self.lengths.clear()
+
+    @invariant()
+    def nothing_is_wrong(self) -> None:
+        self.world.check()
+
+    def teardown(self) -> None:
+        self.world.settle()
+        for lease in self.world.policy.leases.table:
+            self.world.policy.leases.release(lease.token, self.world.now)
+        self.world.settle()
+        self.world.check()
+        assert self.world.pool.free == SIZE
+        assert self.world.tier.mover.copies.free == SLOTS
+
+
+def test_the_laws_hold_after_any_sequence_of_operations() -> None:
+    run_state_machine_as_test(Machine, settings=settings(max_examples=150, stateful_step_count=40, deadline=None))
