@@ -5,6 +5,7 @@ from typing import Any
 import anyio
 import pytest
 
+from agentkv.bench import evictions, series
 from agentkv.bench.evictions import EvictionLog
 from agentkv.bench.series import MAX_POINTS, Sampler
 from agentkv.engines import EngineInfo
@@ -65,6 +66,17 @@ def test_long_runs_are_looked_at_less_often() -> None:
     assert long.points[-1][0] > 4900
     gaps = [later[0] - sooner[0] for sooner, later in zip(long.points, long.points[1:], strict=False)]
     assert max(gaps) <= 2 * min(gaps[-10:])
+
+
+@pytest.mark.parametrize("without", [(), ("admission",)])
+def test_looking_changes_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch, without: tuple[str, ...]) -> None:
+    looked = bench("bidirectional", pool=0.5, result_pieces=3, without=without)["modes"]["bidirectional"]
+    monkeypatch.setattr(series, "SAMPLE_SECONDS", 1e6)
+    monkeypatch.setattr(evictions, "PAUSE_SECONDS", 1e6)
+    unseen = bench("bidirectional", pool=0.5, result_pieces=3, without=without)["modes"]["bidirectional"]
+    assert len(unseen["occupancy"]["points"]) == 1
+    for figure in ("ttft_ms", "ttft_after_tool_ms", "task_s", "makespan_s", "tokens", "evictions", "policy_records"):
+        assert looked[figure] == unseen[figure]
 
 
 class Telling:
