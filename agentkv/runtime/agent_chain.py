@@ -1,6 +1,6 @@
 """A chain worked by hand: append, generate, fork, prefill, release."""
 
-import itertools
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -80,7 +80,7 @@ class AgentChain:
             branch=branch,
             prefetches=session.prefetches,
         )
-        self._forks = itertools.count(1)
+        self._forks = Counter[str]()
         self._released = False
         self._trunk = len(self.ids) if branch else 0
         family.chains.append(self)
@@ -109,8 +109,9 @@ class AgentChain:
 
     def fork(self, label: str = "") -> "AgentChain":
         """A chain that goes on from here by itself, also while this one generates. Copies nothing."""
-        number = next(self._forks)
-        branch = (*self._branch, BranchId("fork", 1, label or str(number)))
+        name = label or str(self._forks.total() + 1)
+        self._forks[name] += 1
+        branch = (*self._branch, BranchId("fork", self._forks[name], name))
         tenure = self._tenure.inner()
         return AgentChain(self._services, self._session, self._program, tenure, self._state, self._family, branch)
 

@@ -242,13 +242,11 @@ def _aside(program: Program, state: State, join: Join, text: str, at: float, cho
 
 
 def _told_by_side(program: Program, state: State, join: Join, side: Branch, at: float) -> Step:
-    leave = Leave(branch=(side.id,))
     if join.adopts:
         label = side.state.messages[-1].content.partition("\n")[0].removeprefix(LABEL_LINE)
-        state, commands = _adopt(program, state, label, at)
-    else:
-        state, commands = _gather(program, state, join, side.text, at)
-    return state, (leave, *commands)
+        return _adopt(program, state, label, at)
+    state, commands = _gather(program, state, join, side.text, at)
+    return state, (Leave(branch=(side.id,)), *commands)
 
 
 def _gather(program: Program, state: State, join: Join, text: str, at: float) -> Step:
@@ -264,7 +262,10 @@ def _adopt(program: Program, state: State, label: str, at: float) -> Step:
     """Go on as the branch ``label``: its conversation and its chains are the run's from here on."""
     assert state.branching is not None
     winner = next(branch for branch in state.branching.branches if branch.id.label == label)
-    losers = tuple(Leave(branch=(each.id,)) for each in state.branching.branches if each is not winner)
+    join = program.graph.join_of(winner.id.node)
+    # A judge may have been got ready for, and not been needed.
+    judge = (joining.side_id(state.branching, join),) if join.name in program.branches else ()
+    losers = (*(branch.id for branch in state.branching.branches if branch is not winner), *judge)
     own, end = winner.state, winner.state.end
     state = evolve(
         parted(program, state),
@@ -274,7 +275,6 @@ def _adopt(program: Program, state: State, label: str, at: float) -> Step:
         numbered=own.numbered,
         speaker=own.speaker,
     )
-    target = program.graph.after(program.graph.join_of(winner.id.node).name)
     complete = isinstance(end, RunFinished) and end.complete
-    state, commands = go(program, state, target, at, text=winner.text, complete=complete)
-    return state, (Adopt(branch=(winner.id,)), *losers, *commands)
+    state, commands = go(program, state, program.graph.after(join.name), at, text=winner.text, complete=complete)
+    return state, (Adopt(branch=(winner.id,)), *(Leave(branch=(each,)) for each in losers), *commands)

@@ -75,7 +75,7 @@ class Follower:
 
     async def prefill(self, tip: Tip) -> None:
         """Catch up with ``tip`` now, whatever the mode and the load, and be done."""
-        block, sent = self._engine.info.block_size, True
+        block, sent = self._engine.info.block_size, self._config.branch_prefetch_limit > 0
         while sent:
             keys, start, missing = self._lacks(tip)
             if not missing or not await self._tenure.begin():

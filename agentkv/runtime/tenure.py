@@ -47,6 +47,7 @@ class Tenure:
         self.declared = 0
         self.refused: list[str] = [] if outer is None else outer.refused
         self._taken_over: list[str] = []
+        self._beginning = anyio.Lock()
         self._claim: dict[str, Any] = {}
         self._estimate: Callable[[], int] | None = None
         self._queued = self._lost = False
@@ -68,13 +69,16 @@ class Tenure:
 
         A branch may when its run has a place, or needs none.
         """
-        if self._outer is None or not self.managed or self.ticket is not None:
+        if self._outer is None or not self.managed:
             return True
-        if not await self._outer.begin() or self._outer.ticket is None:
-            return not self._outer.managed
-        self._claim = {"run": self._run_id, "owner": self._owner, "parent": self._outer.ticket}
-        await self._declare()
-        return True
+        async with self._beginning:
+            if self.ticket is not None:
+                return True
+            if not await self._outer.begin() or self._outer.ticket is None:
+                return not self._outer.managed
+            self._claim = {"run": self._run_id, "owner": self._owner, "parent": self._outer.ticket}
+            await self._declare()
+            return True
 
     async def admit(
         self, blocks: int, anchor: str = "", anchor_blocks: int = 0, *, estimate: Callable[[], int] | None = None

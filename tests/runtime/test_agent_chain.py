@@ -89,6 +89,27 @@ async def test_prefill_computes_what_the_next_prompt_begins_with(runtime: Open) 
         await chain.release()
 
 
+async def test_forks_have_names_of_their_own(runtime: Open) -> None:
+    turns = {"fork.a": [say("One.")], "fork#2.a": [say("Two.")], "fork.3": [say("Three.")]}
+    async with runtime(turns) as rt:
+        chain = rt.chain(reader)
+        chain.append("Read.")
+        forks = [chain.fork("a"), chain.fork("a"), chain.fork()]
+        async with anyio.create_task_group() as tasks:
+            for fork in forks:
+                tasks.start_soon(fork.generate)
+        assert sorted(step.branch for step in chain.steps) == ["fork#2.a", "fork.3", "fork.a"]
+        await chain.release()
+
+
+async def test_nothing_is_prefilled_where_nothing_may_be(runtime: Open) -> None:
+    async with runtime([say("Read.")], kv=akv.KVConfig(branch_prefetch_limit=0)) as rt:
+        chain = rt.chain(reader)
+        chain.append(LONG)
+        assert await chain.prefill() == 0
+        await chain.release()
+
+
 async def test_text_is_told_as_it_is_decoded(runtime: Open) -> None:
     async with runtime([say("It is 2 m deep.")]) as rt:
         chain, told = rt.chain(reader), list[str]()
