@@ -53,7 +53,7 @@ def read_measured(path: Path) -> Measured:
         raise SetupError(f"{str(path)!r} is no result of agentkv bench: {error}") from error
     if kind != "seed" or result["workload"].get("load"):
         raise SetupError(f"{str(path)!r}: only seed workloads that run to their end can be simulated again")
-    mode = next((name for name, found in modes.items() if not found["prefetches"]), None)
+    mode = next((name for name, found in modes.items() if not found["config"]["follow"]), None)
     if mode is None:
         raise SetupError(f"{str(path)!r} has no mode without prefetches; measure 'stock' or 'stock+cap'")
     return Measured(path.stem, result, mode)

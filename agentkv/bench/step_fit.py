@@ -14,8 +14,9 @@ __all__ = ("fit_steps", "read_steps")
 # coefficient is taken for where nothing tells it, and how far off that may be.
 GUESSES = (0.01, 0.0005, 0.002, 0.0001, 0.0, 0.0)
 RANGES = (0.1, 0.01, 0.02, 0.005, 1e-6, 1e-6)
-# Steps that took so many times what the model says were held up by something else; they are left out of a second fit.
-OUTLIER = 3.0
+# Steps that took so many times what the model says, or so small a part of it, were held up by something else, or are
+# no steps; they are left out of a second fit.
+OUTLIER = 2.0
 
 
 def read_steps(mode: Mapping[str, Any]) -> list[StepRow]:
@@ -29,7 +30,8 @@ def read_steps(mode: Mapping[str, Any]) -> list[StepRow]:
 def fit_steps(rows: list[StepRow]) -> StepCost:
     """The cost model that explains ``rows`` best, by relative errors."""
     first = _fit(rows)
-    return _fit([row for row in rows if row.seconds < OUTLIER * first.seconds(row)] or rows)
+    usual = [row for row in rows if 1 / OUTLIER < row.seconds / first.seconds(row) < OUTLIER]
+    return _fit(usual or rows)
 
 
 def _fit(rows: list[StepRow]) -> StepCost:

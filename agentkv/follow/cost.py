@@ -14,7 +14,7 @@ __all__ = ("GUESS", "RANGE", "Load", "StepTimes", "next_prefill", "pays")
 # A prefetch must save its run so many times what it costs the others: costs are estimates, and guesses go wrong.
 MARGIN = 1.5
 # In "auto" mode what is saved must be this share of the wait at least, or a request is not worth sending.
-LEAST_SHARE = 0.1
+LEAST_SHARE = 0.04
 
 
 @frozen(kw_only=True)

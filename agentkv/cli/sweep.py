@@ -1,0 +1,64 @@
+"""``agentkv bench sweep``: where prefilling ahead pays."""
+
+import argparse
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from agentkv.bench import Delay
+from agentkv.bench.sweep import Grid, sweep, sweep_lines
+from agentkv.errors import SetupError
+
+__all__ = ("add_sweep",)
+
+
+def add_sweep(workloads: Any) -> None:
+    """Declare the subcommand."""
+    parser = workloads.add_parser(
+        "sweep",
+        help="stock, bidirectional and auto over a grid of workloads",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--engine", metavar="SPEC", default="sim:h200")
+    parser.add_argument("--block-size", metavar="N", type=int, default=16)
+    parser.add_argument("--prompt-tokens", metavar="N,N..", default="500,3000,8000")
+    parser.add_argument("--tool-calls", metavar="N,N..", default="2,6")
+    parser.add_argument("--tool-seconds", metavar="LO:HI,LO:HI..", default="0.1:0.3,1:3,4:8")
+    parser.add_argument("--chains", metavar="N", type=int, default=16)
+    parser.add_argument("--result-tokens", metavar="N", type=int, default=400)
+    parser.add_argument("--result-pieces", metavar="N", type=int, default=8)
+    parser.add_argument("--seeds", metavar="N", type=int, default=3, help="of each point, taken together")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there")
+    parser.set_defaults(command=_command)
+
+
+def _command(options: argparse.Namespace) -> int:
+    grid = Grid(
+        prompt_tokens=_whole("--prompt-tokens", options.prompt_tokens),
+        tool_calls=_whole("--tool-calls", options.tool_calls),
+        tool_seconds=[Delay.parse(part) for part in options.tool_seconds.split(",")],
+        seeds=options.seeds,
+        chains=options.chains,
+        result_tokens=options.result_tokens,
+        result_pieces=options.result_pieces,
+    )
+    rows = anyio.run(partial(sweep, options.engine, grid, block=options.block_size, progress=_progress))
+    print("\n".join(sweep_lines(rows)))
+    if options.json is not None:
+        options.json.write_text(json.dumps({"schema": "agentkv.sweep/1", "points": rows}, indent=1) + "\n", "utf-8")
+    return 0
+
+
+def _whole(option: str, text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise SetupError(f"{option} is a list of whole numbers separated by commas; got {text!r}") from None
+
+
+def _progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
