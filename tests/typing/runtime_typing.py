@@ -57,6 +57,16 @@ async def runs(rt: akv.Runtime) -> None:
     await rt.run(plain, "Hi", limit=akv.Limits())  # type: ignore[call-overload]
 
 
+async def chains(rt: akv.Runtime) -> None:
+    chain = rt.chain(support)
+    assert_type(chain, akv.AgentChain)
+    chain.append("Hi", akv.Message(role="user", content="Hi"))
+    chain.append(3)  # type: ignore[arg-type]
+    assert_type(await chain.generate(max_tokens=3), akv.Generated)
+    assert_type(chain.fork(), akv.AgentChain)
+    assert_type(await chain.prefill(), int)
+
+
 def sync() -> None:
     assert_type(akv.run_sync(support, "Hi", deps=Deps("x")), akv.Result[Answer])
     assert_type(akv.run_sync(plain, "Hi", engine="sim"), akv.Result[str])
