@@ -128,7 +128,10 @@ def _declared(name: str, kind: Literal["fork", "spawn"], given: Declared) -> tup
         pairs = tuple(zip(label_branches(items, named=kind == "spawn"), texts, strict=True))
     for label, text in pairs:
         if not isinstance(label, str) or not _is_line(label):
-            raise GraphError(f"node {name!r}: label {label!r} must be a line of text without space around it")
+            raise GraphError(
+                f"node {name!r}: label {label!r} must be a line of at most {LONGEST_LABEL} characters, without '/' and "
+                "'>' (reports use these for places) and without space around it"
+            )
         if not isinstance(text, str) or not text.strip():
             raise GraphError(f"node {name!r}: branch {label!r} has {text!r} for its text; say what it is to do")
     return pairs
@@ -142,7 +145,8 @@ def label_branches(items: Sequence[object], *, named: bool) -> list[str]:
 
 
 def _is_line(label: str) -> bool:
-    return bool(label) and label == label.strip() and label.isprintable() and len(label) <= LONGEST_LABEL
+    fits = bool(label) and label == label.strip() and len(label) <= LONGEST_LABEL
+    return fits and label.isprintable() and not {"/", ">"} & set(label)
 
 
 def read_join(name: str, source: object, strategy: object) -> dict[str, Any]:

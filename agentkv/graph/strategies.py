@@ -87,7 +87,7 @@ def winner(*, judge: Judge | None = None, choose: Choose | None = None) -> Winne
 
 
 def first() -> First:
-    """The branch that ends first becomes the main chain; the others are cancelled. One that fails does not end."""
+    """The branch that has its answer first becomes the main chain; the others are cancelled."""
     return First()
 
 

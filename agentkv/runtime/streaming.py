@@ -12,7 +12,7 @@ from agentkv.runtime.state import Follow, State
 __all__ = ("Streaming",)
 
 # Text is looked at again when it has grown by two blocks or so: each look may end in a request of its own, which the
-# branches that decode share the engine with.
+# branches that decode share the engine with. Each look reads all of it anew, so long texts are looked at more rarely.
 CHARACTERS = 4
 BLOCKS = 2
 
@@ -35,7 +35,8 @@ class Streaming:
         if not event.branch:
             return None
         text = self._texts[event.branch] = self._texts.get(event.branch, "") + event.text
-        if len(text) - self._looked.get(event.branch, 0) < self._least:
+        looked = self._looked.get(event.branch, 0)
+        if len(text) - looked < max(self._least, looked // 8):
             return None
         self._looked[event.branch] = len(text)
         found = inside(self._program, state, event.branch[:-1])

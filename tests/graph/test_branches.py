@@ -76,6 +76,7 @@ def test_labels_are_lines_or_numbers() -> None:
     assert label_branches(["a", "b"], named=False) == ["1", "2"]
     assert label_branches(["2", 7], named=True) == ["1", "2"]
     assert label_branches(["a\nb"], named=True) == ["1"]
+    assert label_branches(["TCP/IP", "UDP"], named=True) == ["1", "2"]
 
 
 @pytest.mark.parametrize(
@@ -88,6 +89,7 @@ def test_labels_are_lines_or_numbers() -> None:
         (lambda g: g.fork("ways", {}), "node 'ways' has no branches"),
         (lambda g: g.fork("ways", {"": "x"}), "node 'ways': label '' must be"),
         (lambda g: g.fork("ways", {"a\nb": "x"}), "node 'ways': label .* must be"),
+        (lambda g: g.fork("ways", {"a/b": "x"}), "node 'ways': label 'a/b' must be"),
         (lambda g: g.fork("ways", {"a": " "}), "node 'ways': branch 'a' has ' ' for its text"),
         (lambda g: g.fork("ways", ["x", "y"], limit=1), "node 'ways' has 2 branches, above its limit=1"),
         (lambda g: g.fork("ways", WAYS, on_error="ignore"), "node 'ways': on_error='ignore'"),

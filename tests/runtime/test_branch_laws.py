@@ -35,7 +35,7 @@ QUICK = settings(
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-SLOW = settings(QUICK, max_examples=25)
+SLOW = settings(QUICK, max_examples=20)
 
 
 class Course:
