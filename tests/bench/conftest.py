@@ -49,7 +49,13 @@ def bench() -> Bench:
         plan = Benchmark(
             engine=other.pop("engine", "sim"),
             workload=SeedShape(**{**SMALL, **numbers}),
-            modes=find_modes(modes, cap=cap, without=without, kv_pool_ratios=other.pop("ratios", (0.85,))),
+            modes=find_modes(
+                modes,
+                cap=cap,
+                without=without,
+                kv_pool_ratios=other.pop("ratios", (0.85,)),
+                cpu_tier_bytes=other.pop("cpu_tier_bytes", 0),
+            ),
             floor_samples=other.pop("floor_samples", 0),
             **{"warm_up": 0, **other},
         )

@@ -6,6 +6,7 @@ import pytest
 
 from agentkv.engines.model_folder import ModelFolder
 from agentkv.engines.vllm_options import engine_arguments
+from agentkv.engines.vllm_tier import check_tier, tier_bytes, tier_line
 from agentkv.errors import EngineStartError, NotSupported
 
 GIB = 1 << 30
@@ -75,3 +76,20 @@ def test_too_little_memory_is_refused_with_the_numbers(model: ModelFolder) -> No
     with pytest.raises(EngineStartError, match=r"'some/model' does not fit in memory: .*but 1\.0 GiB are free"):
         arguments(model, free=GIB)
     assert arguments(model, free=GIB, kv_cache_memory_bytes=1 << 28)["kv_cache_memory_bytes"] == 1 << 28
+
+
+def test_a_second_tier_that_the_machine_has_no_memory_for_is_refused_by_name(model: ModelFolder) -> None:
+    with pytest.raises(EngineStartError, match=r"cpu_tier_bytes=8589934592 \(8\.0 GiB\) is more than the 4\.0 GiB"):
+        check_tier(8 * GIB, model, 4 * GIB)
+    with pytest.raises(EngineStartError, match=r"does not hold one block of model 'some/model'.*raise it"):
+        check_tier(1000, model, 4 * GIB)
+    check_tier(GIB, model, 4 * GIB)
+    check_tier(GIB, model, None)
+    check_tier(0, model, 0)
+
+
+def test_the_tier_is_read_from_where_the_scheduler_reads_it_and_said() -> None:
+    assert tier_bytes({"additional_config": {"agentkv": {"cpu_tier_bytes": GIB}}}) == GIB
+    assert tier_bytes({"additional_config": None}) == tier_bytes({}) == 0
+    said = tier_line({"tier_slots": 1024, "block_size": 32, "kv_bytes_per_token": 32_768})
+    assert said == "second tier: 1.00 GiB of host memory reserved, 1024 blocks, 32,768 tokens"

@@ -1,0 +1,39 @@
+"""What a second tier is worth on the simulator when the pool holds half of what agents hold at their ends."""
+
+from typing import Any
+
+import pytest
+
+from agentkv.errors import SetupError
+
+SHAPE: dict[str, Any] = {
+    "engine": "sim:h200",
+    "block": 16,
+    "chains": 20,
+    "prompt_tokens": 4000,
+    "shared_tokens": 1000,
+    "tool_calls": 6,
+    "output_tokens": 32,
+}
+
+
+@pytest.fixture(scope="module")
+def modes(bench: Any) -> dict[str, Any]:
+    half = bench("bidirectional,bidirectional+tier", pool=0.5, cpu_tier_bytes=16 << 30, **SHAPE)["modes"]
+    return {**half, "whole": bench("bidirectional", pool=1.0, **SHAPE)["modes"]["bidirectional"]}
+
+
+def test_hardly_anything_of_a_living_chain_is_computed_twice(modes: dict[str, Any]) -> None:
+    tier = modes["bidirectional+tier"]
+    assert tier["recomputed_after_eviction"] <= 0.002 * tier["tokens"]["prompt"]
+    assert tier["tokens"]["computed"] <= 1.05 * modes["whole"]["tokens"]["computed"]
+
+
+def test_agents_end_nearly_as_soon_as_with_the_whole_pool(modes: dict[str, Any]) -> None:
+    assert modes["bidirectional+tier"]["makespan_s"] <= 1.15 * modes["whole"]["makespan_s"]
+    assert modes["bidirectional+tier"]["makespan_s"] <= 0.85 * modes["bidirectional"]["makespan_s"]
+
+
+def test_a_mode_with_a_tier_needs_its_size(bench: Any) -> None:
+    with pytest.raises(SetupError, match="cpu-tier-bytes"):
+        bench("bidirectional+tier", pool=0.5)
