@@ -70,7 +70,8 @@ def begin(program: Program, state: State, listed: tuple[tuple[str, str], ...], a
     for branch in started:
         state, more = _enter(program, state, branch, at)
         commands += more
-        if state.branching is None or any(isinstance(command, End) for command in more):
+        at_it = state.branching is not None and (state.branching.node, state.branching.visit) == (node.name, visit)
+        if not at_it or any(isinstance(command, End) for command in more):
             return state, tuple(commands)
         if node.limits is not None:
             commands.append(_deadline(branch.id, node.limits.seconds, at))

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 from anyio.abc import TaskStatus
 
-from agentkv.errors import AgentKVError, StoreError
+from agentkv.errors import AdmissionRefused, AgentKVError, EngineUnavailable, StoreError
 from agentkv.graph.path import Path
 from agentkv.runtime.dispatcher import Dispatcher
 from agentkv.runtime.follower import Follower
@@ -66,17 +66,20 @@ class Lane:
         self._tasks.start_soon(self.tenure.waiting, seconds)
 
     def start(self, work: Callable[[], Awaitable[News]], name: str) -> None:
-        """Start a task whose outcome, or error, is reported. An error of the journal is not the branch's own."""
+        """Start a task whose outcome, or error, is reported. Not every error is the branch's own: the journal's ends
+        the run at once, and so does that of an engine that is gone or does not take the run.
+        """
         self._tasks.start_soon(self._report, work, name=name)
 
     async def _report(self, work: Callable[[], Awaitable[News]]) -> None:
         try:
-            news = await work()
+            self._session.report(self.branch, await work())
         except StoreError:
             raise
+        except (AdmissionRefused, EngineUnavailable) as error:
+            self._session.report((), error)
         except AgentKVError as error:
-            news = error
-        self._session.report(self.branch, news)
+            self._session.report(self.branch, error)
 
     async def stop(self) -> None:
         """End everything that the lane has under way; its requests are out of the engine then."""

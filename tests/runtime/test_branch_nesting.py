@@ -230,6 +230,28 @@ async def test_a_branch_tells_the_tool_loop_nothing_of_the_others(runtime: Open,
     assert result.output == "safe!"
 
 
+async def test_a_join_may_go_on_while_its_branches_begin(runtime: Open) -> None:
+    """The first branch fails before it is asked, its error is an output, one output is enough: on to the next fork."""
+    g = akv.Graph("twice")
+    one = g.fork("one", {"long": "word " * 3000, "short": "Be brief."}, agent=fixer, tools=(), on_error="collect")
+    two = g.fork("two", ["Left.", "Right."], tools=())
+    g.path(akv.START, one)
+    g.path(g.join("some", one, akv.all_of(at_least=1)), two)
+    g.path(g.join("both", two, akv.all_of()), akv.END)
+    turns: Turns = {"two.1": [say("L.")], "two.2": [say("R.")]}
+    asked = akv.testing.Recording(akv.testing.Script(turns))
+    async with runtime(asked, engine={"pool_blocks": 80, "max_model_len": 2400}) as rt:
+        result = await rt.run(g, "Go")
+    assert {request.tag.split("/")[1].partition(">")[0] for request in asked.requests} == {"two.1", "two.2"}
+    assert result.output == "1:\nL.\n\n2:\nR."
+    assert dict(result.kv.branches) == {
+        "one.long": "failed",
+        "one.short": "cancelled",
+        "two.1": "done",
+        "two.2": "done",
+    }
+
+
 async def test_events_say_where_they_happened(runtime: Open, store: MemoryStore) -> None:
     turns = looking({"cheap": 1, "safe": 2, "fast": 3})
     graph = forked(akv.first(), tools=None)

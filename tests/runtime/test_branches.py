@@ -6,6 +6,7 @@ from typing import Any, Literal
 import pytest
 
 import agentkv as akv
+from agentkv.errors import EngineUnavailable
 from agentkv.store import MemoryStore
 from agentkv.testing import ScriptedTurn, call, label, say
 
@@ -234,6 +235,17 @@ async def test_if_all_branches_fail_there_is_nothing_to_join(runtime: Open, stor
     ):
         with pytest.raises(akv.errors.JoinError, match=f"join 'best': {message}"):
             await finished(runtime, store, forked(strategy, tools=None, on_error="drop"), turns)
+
+
+async def test_an_engine_that_is_gone_ends_the_run_whatever_its_branches_may_do() -> None:
+    turns = {"": [say("Hm.")], **{f"ways.{name}": [say("and " * 200)] for name in WAYS}}
+    graph = forked(akv.all_of(), on_error="drop")
+    async with akv.testing.sim(turns) as engine, akv.Runtime(engine) as rt, rt.start(graph, "Go") as run:
+        async for event in run:
+            if event.type == "text_delta" and event.branch:
+                await engine.aclose()
+        with pytest.raises(EngineUnavailable):
+            await run.result()
 
 
 @pytest.mark.parametrize(
