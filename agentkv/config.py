@@ -14,7 +14,7 @@ TransferMode = Literal["auto", "off", "prefix", "bidirectional"]
 
 @frozen(kw_only=True)
 class Limits:
-    """Bounds of one run; passing one ends the run with ``LimitExceeded``.
+    """Bounds of one run, its branches included; passing one ends the run with ``LimitExceeded``.
 
     ``steps`` counts generations, ``tool_calls`` counts calls, ``tokens`` counts generated tokens,
     ``seconds`` is the run's wall-clock time on the runtime's clock. Raises ``SetupError`` naming the field that is
