@@ -41,6 +41,9 @@ class KVConfig:
     ``branch_prefetch_limit``: prefetches of one run that may be in the engine at once; 0 prefills nothing ahead.
     ``transfer_sync_level``: 0 sends a resume without waiting for the abort of its chain's prefetch, 1 adopts the
     prefetch (aborts it, then follows right behind), 2 waits until its step is done.
+    ``predict_results``: guess what a ``read_only`` tool will give by what it gave in this run (``"run"``), or in any
+    run of the runtime by the same agent for the same tenant (``"agent"``), and prefill that while the tool runs.
+    ``memo_bytes``: most text that is remembered for this, per agent and tenant.
     """
 
     kv_transfer_mode: TransferMode = field(default="auto", validator=one_of(*get_args(TransferMode)))
@@ -48,6 +51,8 @@ class KVConfig:
     anchor_ttl: float = field(default=60.0, validator=number(above=0, most=3600))
     branch_prefetch_limit: int = field(default=8, validator=whole(least=0))
     transfer_sync_level: Literal[0, 1, 2] = field(default=1, validator=one_of(0, 1, 2))
+    predict_results: Literal["off", "run", "agent"] = field(default="run", validator=one_of("off", "run", "agent"))
+    memo_bytes: int = field(default=4_000_000, validator=whole(least=0))
     allow_shifted_splice: bool = field(default=False)
 
     def __attrs_post_init__(self) -> None:

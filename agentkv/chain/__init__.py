@@ -6,12 +6,13 @@ from agentkv.chain.format import ChatFormat
 from agentkv.chain.messages import Message, ToolDefinition, from_openai, to_openai
 from agentkv.chain.probe import ProbeReport, Verdict
 from agentkv.chain.tokenizer import Piece, Tokenizer
-from agentkv.chain.truncate import lasting, truncate
+from agentkv.chain.truncate import Keep, lasting, truncate
 
 __all__ = (
     "LABEL_LINE",
     "Chain",
     "ChatFormat",
+    "Keep",
     "LabelShape",
     "Message",
     "Piece",

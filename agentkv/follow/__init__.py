@@ -3,7 +3,7 @@
 from agentkv.follow.cost import GUESS, Load, StepTimes, next_prefill, pays
 from agentkv.follow.history import RESULT_GUESSED, ToolTimes, WorkingSets
 from agentkv.follow.least_squares import LeastSquares
-from agentkv.follow.memo import Memo, PredictedResult
+from agentkv.follow.memo import Memo, Memos, PredictedResult
 from agentkv.follow.meter import Meter, Metered
 from agentkv.follow.steps import follows, missing_tokens
 
@@ -13,6 +13,7 @@ __all__ = (
     "LeastSquares",
     "Load",
     "Memo",
+    "Memos",
     "Meter",
     "Metered",
     "PredictedResult",

@@ -1,14 +1,14 @@
 """What a call will give, guessed from what calls gave before."""
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from attrs import frozen
 
 from agentkv.tools import ToolCall
 
-__all__ = ("Memo", "PredictedResult", "Source")
+__all__ = ("Memo", "Memos", "PredictedResult", "Source")
 
 Source = Literal["hook", "memo", "poll"]
 CallKey = tuple[str, str]
@@ -71,6 +71,21 @@ class Memo:
             self._bytes -= _size(key, text)
         if self._latest.get(key[0]) == key:
             del self._latest[key[0]]
+
+
+class Memos:
+    """A memo for each agent of each tenant; tenants are named as records name them."""
+
+    def __init__(self, most_bytes: int, kept: Mapping[tuple[str, str], Memo] | None = None) -> None:
+        self._most_bytes, self._kept = most_bytes, dict(kept or {})
+
+    def of(self, owner: str, agent: str) -> Memo:
+        """The memo of ``agent`` for tenant ``owner``."""
+        return self._kept.setdefault((owner, agent), Memo(self._most_bytes))
+
+    def items(self) -> Iterator[tuple[tuple[str, str], Memo]]:
+        """All of them, by tenant and agent."""
+        yield from self._kept.items()
 
 
 def _size(key: CallKey, text: str) -> int:

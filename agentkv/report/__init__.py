@@ -3,7 +3,7 @@
 from agentkv.report.advice import Advice, Answer, Memory, advise
 from agentkv.report.demand import Demand, RecordedPrompt, demand_of
 from agentkv.report.incident import Incident, incident_lines, incidents
-from agentkv.report.ledger import Ask, Ledger, Step, Totals
+from agentkv.report.ledger import Ask, Ledger, Source, Step, Totals
 from agentkv.report.recorded import prompts_of_journal, prompts_of_sessions, prompts_of_trajectories
 from agentkv.report.residency import BlockFate, Residency
 from agentkv.report.run_report import RunReport
@@ -21,6 +21,7 @@ __all__ = (
     "RecordedPrompt",
     "Residency",
     "RunReport",
+    "Source",
     "Span",
     "Step",
     "Totals",

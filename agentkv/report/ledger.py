@@ -11,7 +11,7 @@ from attrs import field, frozen
 from agentkv.engines.base import Receipt, Usage
 from agentkv.report.residency import BlockFate, Residency
 
-__all__ = ("Ask", "Ledger", "Step", "Totals")
+__all__ = ("Ask", "Ledger", "Source", "Step", "Totals")
 
 
 @frozen(kw_only=True)
@@ -72,6 +72,18 @@ class Step:
 
 
 @frozen(kw_only=True)
+class Source:
+    """Tokens ``prefetched``, and of all prefilled those ``used``, whose text came from ``name``.
+
+    That is what was ``"certain"``, a ``"stream"`` still arriving, or a guess: ``"memo"``, ``"poll"`` or ``"hook"``.
+    """
+
+    name: str
+    prefetched: int
+    used: int
+
+
+@frozen(kw_only=True)
 class Totals:
     """Sums of a run, in tokens.
 
@@ -120,6 +132,9 @@ class Ledger:
         self._salt = salt
         self._reuse = reuse
         self._prefetched = self._used = self._aborted = self._upkeep = 0
+        self._by_source: dict[str, int] = {}
+        self._used_by_source: dict[str, int] = {}
+        self._source_of: dict[bytes, str] = {}
         # Blocks of prompts whose generation has begun and is not booked yet.
         self._arrived: set[bytes] = set()
 
@@ -173,7 +188,10 @@ class Ledger:
                 parts.add("prefilled", tokens)
             else:
                 parts.add("resident", tokens)
-            self._used += tokens if owner == self._run_id or adopted else 0
+            if owner == self._run_id or adopted:
+                self._used += tokens
+                source = self._source_of.get(key, "certain")
+                self._used_by_source[source] = self._used_by_source.get(source, 0) + tokens
         return parts
 
     def _fate(self, ask: Ask, index: int) -> BlockFate:
@@ -208,12 +226,17 @@ class Ledger:
         else:
             parts.add("cold", before)
 
-    def prefetched(self, keys: Sequence[bytes], receipt: Receipt) -> None:
-        """Book a prefetch that ended; ``keys`` are its blocks."""
+    def prefetching(self, keys: Sequence[bytes], source: str) -> None:
+        """Note that the blocks ``keys`` are being prefilled, and where their text came from."""
+        self._source_of.update(dict.fromkeys(keys, source))
+
+    def prefetched(self, keys: Sequence[bytes], receipt: Receipt, source: str = "certain") -> None:
+        """Book a prefetch that ended; ``keys`` are its blocks, ``source`` says where the text of these came from."""
         hit = receipt.cached // self._residency.block_size
         self._residency.touch(self._salt, keys[:hit], self._run_id)
         self._residency.mark(self._salt, keys[hit:], "prefetch", self._run_id)
         self._prefetched += receipt.computed
+        self._by_source[source] = self._by_source.get(source, 0) + receipt.computed
 
     def keeping(self, receipt: Receipt) -> None:
         """Book a request that was sent for the lease it takes, not for what it computes."""
@@ -237,4 +260,12 @@ class Ledger:
             aborted=self._aborted,
             wasted=max(0, spent - self._used),
             upkeep=self._upkeep,
+        )
+
+    def sources(self) -> tuple[Source, ...]:
+        """What was prefilled ahead, by where its text came from."""
+        names = dict.fromkeys((*self._by_source, *self._used_by_source))
+        return tuple(
+            Source(name=name, prefetched=self._by_source.get(name, 0), used=self._used_by_source.get(name, 0))
+            for name in names
         )

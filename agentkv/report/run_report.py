@@ -7,7 +7,7 @@ from attrs import asdict, frozen
 
 from agentkv.engines.base import EngineInfo
 from agentkv.report.incident import Incident, incident_lines
-from agentkv.report.ledger import Step, Totals
+from agentkv.report.ledger import Source, Step, Totals
 from agentkv.report.timeline import Span, covered, meanwhile, timeline_lines
 
 __all__ = ("RunReport",)
@@ -23,7 +23,8 @@ class RunReport:
     ``abandoned`` names sync tools whose worker thread was still running when nobody waited for it any more,
     ``refused`` says why the engine gave no lease, or less of one, where it did not. ``branches`` are those that ended,
     by place, and how: ``done``, ``failed`` or ``cancelled``. ``incidents`` sum up, from the run's end on, what the
-    engine did to its KV, and to that of others for its requests, beside the ordinary course.
+    engine did to its KV, and to that of others for its requests, beside the ordinary course. ``sources`` divide what
+    was prefilled ahead by where its text came from.
     """
 
     run_id: str
@@ -37,6 +38,7 @@ class RunReport:
     abandoned: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     incidents: tuple[Incident, ...] = ()
+    sources: tuple[Source, ...] = ()
     branches: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -117,6 +119,9 @@ class RunReport:
         ]
         if self.branches:
             lines.append(f"branches  {', '.join(f'{place} {status}' for place, status in self.branches)}")
+        if {each.name for each in self.sources} - {"certain"}:
+            told = ", ".join(f"{each.name} {each.prefetched} ({each.used} used)" for each in self.sources)
+            lines.insert(1, f"  of that, by source: {told}")
         if self.abandoned:
             lines.append(f"  still running in worker threads: {', '.join(self.abandoned)}")
         for reason, times in Counter(self.refused).items():
@@ -144,6 +149,7 @@ class RunReport:
             "spans": [asdict(span) for span in self.spans],
             "abandoned": list(self.abandoned),
             "refused": list(self.refused),
+            "sources": [asdict(each) for each in self.sources],
             "kv_incidents": [asdict(each) for each in self.incidents],
             "branches": [{"branch": place, "status": status} for place, status in self.branches],
             "saving": self.saving(),

@@ -253,6 +253,8 @@ def open_chain(services: Services, program: Program, run_id: str, salt: str | No
         deps=None,
         publish=_ignore,
         report=_ignore,
+        memo=None,
+        arrived=_ignore,
     )
     tenure = Tenure(engine, run_id, salt, _ignore)
     family = Family(services, session, program.nodes[NODE].agent, tenure)

@@ -45,7 +45,7 @@ def begin(program: Program, state: State, node: str, calls: tuple[ToolCall, ...]
 
 def finished(program: Program, state: State, event: CallFinished) -> Step:
     """Note a call's result, and go on when it was the last."""
-    outcome = Outcome(status=event.status, text=event.text, abandoned=event.abandoned)  # type: ignore[arg-type]  # journalled as text
+    outcome = Outcome(event.status, event.text, event.abandoned, event.note)  # type: ignore[arg-type]  # journalled as text
     if state.slots[event.index].outcome is not None:
         return state, ()
     state = _with_slot(state, event.index, evolve(state.slots[event.index], outcome=outcome))
@@ -65,7 +65,7 @@ def _count(program: Program, state: State) -> tuple[State, str]:
         retries[name] = retries.get(name, 0) + 1 if wrong else 0
         allowed = asking.tools[name].retries if name in asking.tools else asking.agent.agent.retries
         if retries[name] > allowed and not reason:
-            reason = f"node {state.node!r}: tool {name!r} failed after {allowed} retries: {outcomes[-1].text}"
+            reason = f"node {state.node!r}: tool {name!r} failed after {allowed} retries: {outcomes[-1].whole}"
     return evolve(state, retries=retries), reason
 
 

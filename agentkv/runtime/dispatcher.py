@@ -5,9 +5,10 @@ from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
+from attrs import evolve
 
 from agentkv.errors import AgentKVError, NodeError, ToolError
-from agentkv.graph import END, CallResult
+from agentkv.graph import END, CallResult, Node
 from agentkv.graph.path import Path
 from agentkv.runtime.events import CallFinished, CallStarted
 from agentkv.runtime.program import Program
@@ -39,7 +40,7 @@ class Dispatcher:
         )
         try:
             outcome = await self._invoke(tool, command)
-            text = self._observed(command, outcome)
+            outcome = self._observed(command, outcome)
         except AgentKVError as error:
             self._report(error)
             return
@@ -52,14 +53,18 @@ class Dispatcher:
             return
         if outcome.status in ("ok", "timeout"):
             self._session.tool_times.add(tool.name, now() - started)
+        if outcome.status == "ok" and tool.read_only and self._session.memo is not None:
+            agent = self._program.nodes[command.asking].agent.agent.name
+            self._session.memo(agent).remember(command.call.key, outcome.text)
         self._report(
             CallFinished(
                 node=command.node,
                 index=command.index,
                 status=outcome.status,
-                text=text,
+                text=outcome.text,
                 abandoned=outcome.abandoned,
                 at=now(),
+                note=outcome.note,
                 branch=self._branch,
             )
         )
@@ -77,7 +82,9 @@ class Dispatcher:
             sleep=self._clock.sleep,
         )
         try:
-            outcome = await invoke(tool, command.call, context, self._clock, limiter=self._session.threads)
+            outcome = await invoke(
+                tool, command.call, context, self._clock, limiter=self._session.threads, on_text=self._arrival(command)
+            )
         except anyio.get_cancelled_exc_class():
             if tool.kind == "sync":
                 self.abandoned.append(tool.name)
@@ -86,12 +93,23 @@ class Dispatcher:
             self.abandoned.append(tool.name)
         return outcome
 
-    def _observed(self, command: CallTool, outcome: Outcome) -> str:
-        """What the model is told: the result, through the observe node if one follows."""
+    def _arrival(self, command: CallTool) -> Callable[[str], None] | None:
+        """Who is told of a stream's pieces: nobody where the model is told something else in the end."""
+        if self._observer(command) is not None:
+            return None
+        return lambda chunk: self._session.arrived(self._branch, command.call, chunk)
+
+    def _observer(self, command: CallTool) -> Node | None:
+        """The node that turns results into other text, if one follows."""
         after = self._program.graph.after(command.node)
         node = None if after == END else self._program.graph.nodes[after]
-        if node is None or node.kind != "observe" or node.render is None:
-            return outcome.whole
+        return node if node is not None and node.kind == "observe" and node.render is not None else None
+
+    def _observed(self, command: CallTool, outcome: Outcome) -> Outcome:
+        """What the model is told: the result, through the observe node if one follows."""
+        node = self._observer(command)
+        if node is None or node.render is None:
+            return outcome
         call = command.call
         try:
             text = node.render(
@@ -103,4 +121,4 @@ class Dispatcher:
             ) from error
         if not isinstance(text, str):
             raise NodeError(f"observe node {node.name!r}: its render function returned {type(text).__name__}, not str")
-        return clean_text(text)
+        return evolve(outcome, text=clean_text(text), note="")

@@ -112,7 +112,8 @@ class CallStarted:
 class CallFinished:
     """A call has its result: ``text`` is what the model is told, after any observe node.
 
-    ``status`` is the outcome's; ``abandoned`` says that a worker thread of the tool is still running.
+    ``status`` is the outcome's, ``note`` stands behind the text, however much of that is cut; ``abandoned`` says that
+    a worker thread of the tool is still running.
     """
 
     type: ClassVar = "call_finished"
@@ -122,6 +123,7 @@ class CallFinished:
     text: str
     abandoned: bool
     at: float
+    note: str = ""
     branch: Path = field(default=(), converter=to_path)
 
 

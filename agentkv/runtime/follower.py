@@ -160,11 +160,12 @@ class Follower:
             tag=f"{self._run_id}/ahead",
             directive=self._tenure.ahead(tip.agent),
         )
+        self._ledger.prefetching(keys[start // self._engine.info.block_size :], tip.source)
         with self._pace.prefetch(end - start) as prefetching:
             receipt = await self._engine.prefill(request)
             prefetching.done(receipt.computed)
         self._tenure.granted(tip.agent, receipt.grant, ahead=True)
-        self._ledger.prefetched(keys, receipt)
+        self._ledger.prefetched(keys, receipt, tip.source)
         self._publish(
             Prefetched(
                 agent=tip.agent,

@@ -1,14 +1,18 @@
 """From a run's conversation to token chains: what the next prompt is, and how much of it is certain already."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from attrs import evolve
 
-from agentkv.chain import Chain, Message, Segment, SegmentKind, truncate
+from agentkv.chain import Chain, Keep, Message, Segment, SegmentKind, lasting, truncate
 from agentkv.graph.path import BranchId
 from agentkv.runtime.program import AgentProgram, Program
 from agentkv.runtime.state import ChainState, Follow, Slot, State, Tip
 
 __all__ = ("begun", "catch_up", "not_run", "result_messages", "spawns_ahead", "tips", "with_chain")
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
 # Template text around one result (headers, separators) that has to fit beside it.
 RESULT_OVERHEAD = 32
 # A result is never cut to less than this: what remains would tell the model nothing.
@@ -50,25 +54,34 @@ def _render(program: Program, agent: AgentProgram, state: State, before: ChainSt
     return ChainState(chain=chain, seen=len(state.messages), diverged_at=diverged)
 
 
-def tips(program: Program, state: State) -> tuple[Tip, ...]:
-    """What is certain of the prompts that may come next: first the next agents' chains, then bare anchors."""
+def tips(program: Program, state: State, begun: Mapping[str, str] = NOTHING) -> tuple[Tip, ...]:
+    """What is certain of the prompts that may come next: first the next agents' chains, then bare anchors.
+
+    ``begun`` is, by call id, what results begin with that are not there yet.
+    """
     found = []
     for agent in program.graph.next_agents(state.node):
         prepared = program.agents[agent.name]
-        found.append(Tip(agent=agent.name, chain=_known(program, prepared, state)))
+        found.append(Tip(agent=agent.name, chain=_known(program, prepared, state, begun)))
     return tuple(found)
 
 
-def _known(program: Program, agent: AgentProgram, state: State) -> Chain:
+def _known(program: Program, agent: AgentProgram, state: State, begun: Mapping[str, str]) -> Chain:
     """The longest chain that ``agent``'s next prompt is certain to start with."""
     before = state.chains.get(agent.agent.name)
     if before is None:
         return Chain.empty().extend(Segment(kind="anchor", label=agent.agent.name, ids=agent.anchor))
-    pending = (*state.messages[before.seen :], *result_messages(program, state))
+    results = result_messages(program, state)
+    pending = (*state.messages[before.seen :], *results)
     if not program.format.appends(pending):
         return before.chain
     ids = program.format.known(
-        agent.agent.instructions, agent.definitions, state.messages[: before.seen], pending, before.closed
+        agent.agent.instructions,
+        agent.definitions,
+        state.messages[: before.seen],
+        pending,
+        before.closed,
+        _partial(program, state, results, begun),
     )
     return before.chain.extend(Segment(kind="template", label="ahead", ids=tuple(ids))) if ids else before.chain
 
@@ -110,12 +123,9 @@ def result_messages(program: Program, state: State) -> tuple[Message | None, ...
 
     A result is cut to its tool's ``max_tokens`` and to what the model's context has left.
     """
-    node = program.graph.nodes[state.node]
-    by_arrival = node.kind == "tool" and node.order == "arrival"
-    order = (*state.arrived, *(i for i, slot in enumerate(state.slots) if slot.outcome is None))
     messages: list[Message | None] = []
     room = _room(program, state)
-    for slot in (state.slots[i] for i in order) if by_arrival else state.slots:
+    for slot in _in_order(program, state):
         if slot.outcome is None:
             messages.append(None)
             continue
@@ -125,14 +135,47 @@ def result_messages(program: Program, state: State) -> tuple[Message | None, ...
     return tuple(messages)
 
 
+def _in_order(program: Program, state: State) -> tuple[Slot, ...]:
+    if not _by_arrival(program, state):
+        return state.slots
+    missing = tuple(i for i, slot in enumerate(state.slots) if slot.outcome is None)
+    return tuple(state.slots[i] for i in (*state.arrived, *missing))
+
+
+def _by_arrival(program: Program, state: State) -> bool:
+    node = program.graph.nodes[state.node]
+    return node.kind == "tool" and node.order == "arrival"
+
+
 def _result_message(program: Program, state: State, slot: Slot, room: int) -> Message:
     assert slot.outcome is not None
+    limit, keep = _cut(program, state, slot, room)
+    note = f"\n{slot.outcome.note}" if slot.outcome.note else ""
+    limit = max(1, limit - program.format.tokenizer.count(note)) if note else limit
+    text = truncate(slot.outcome.text, limit, keep, program.format.tokenizer)
+    return Message(role="tool", content=text + note, call_id=slot.call.id, name=slot.call.name)
+
+
+def _cut(program: Program, state: State, slot: Slot, room: int) -> tuple[int, Keep]:
+    """To how many tokens a result is cut at most, and what of it stays."""
     tool = program.nodes[state.asking].tools.get(slot.call.name)
     limit = max(room, RESULT_FLOOR)
-    limit = limit if tool is None or tool.max_tokens is None else min(tool.max_tokens, limit)
-    keep = "head" if tool is None else tool.keep
-    text = truncate(slot.outcome.text, limit, keep, program.format.tokenizer)
-    return Message(role="tool", content=text, call_id=slot.call.id, name=slot.call.name)
+    if tool is None:
+        return limit, "head"
+    return limit if tool.max_tokens is None else min(tool.max_tokens, limit), tool.keep
+
+
+def _partial(
+    program: Program, state: State, results: tuple[Message | None, ...], begun: Mapping[str, str]
+) -> str | None:
+    """What the first of the missing results is certain to begin with, if something of it is there."""
+    missing = [slot for slot in _in_order(program, state) if slot.outcome is None]
+    if not missing or missing[0].call.id not in begun or (len(missing) > 1 and _by_arrival(program, state)):
+        return None
+    ready = results[: results.index(None)]
+    used = sum(program.format.tokenizer.count(each.content) + RESULT_OVERHEAD for each in ready if each is not None)
+    limit, keep = _cut(program, state, missing[0], _room(program, state) - used)
+    return lasting(begun[missing[0].call.id], limit, keep, program.format.tokenizer)
 
 
 def _room(program: Program, state: State) -> int:

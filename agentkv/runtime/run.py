@@ -135,6 +135,7 @@ class Run(Generic[Output]):
             abandoned=self._shell.abandoned,
             refused=tuple(self._shell.tenure.refused),
             incidents=self._shell.incidents,
+            sources=self._shell.ledger.sources(),
             branches=tuple((place(end.branch), end.status) for end in self._state.past),
         )
 

@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AsyncExitStack
 from functools import lru_cache
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
@@ -14,20 +15,14 @@ from agentkv.chain import ChatFormat
 from agentkv.config import MANAGED, EngineKV, KVConfig, Limits
 from agentkv.engines import Engine, open_engine
 from agentkv.errors import EngineUnavailable, SetupError
-from agentkv.follow import ToolTimes, WorkingSets
 from agentkv.graph import Agent, CompiledGraph, Graph, compile, standard_graph
 from agentkv.kv import Record
-from agentkv.report import Residency
 from agentkv.runtime.agent_chain import AgentChain, open_chain
-from agentkv.runtime.anchors import Anchors
-from agentkv.runtime.heartbeat import Heartbeat
-from agentkv.runtime.pace import Pace
 from agentkv.runtime.program import Program, make_program
-from agentkv.runtime.records import KVRecords
 from agentkv.runtime.result import Result
 from agentkv.runtime.run import Run
-from agentkv.runtime.services import Order, Services
-from agentkv.store import Store, open_store
+from agentkv.runtime.services import Order, share
+from agentkv.store import Store, kept_memos, open_store
 from agentkv.testing import AutoModel
 from agentkv.tools import clean_text
 
@@ -41,8 +36,6 @@ Runnable: TypeAlias = Agent[Deps, Output] | Graph[Deps, Output]
 PROGRAMS_KEPT = 256
 # How long a runtime that is closed waits for the runs that are still alive to end.
 CLOSE_SECONDS = 30.0
-# Worker threads for sync tools of all runs together.
-TOOL_THREADS = 64
 
 
 class RunOptions(TypedDict, total=False):
@@ -64,7 +57,8 @@ class Runtime:
     started already. ``options`` are the start options of one named by its SPEC, ``engine_kv`` is how it is to
     manage its KV (None: as vLLM does by itself); an engine that was made already takes neither. ``store`` is
     ``"memory"``, ``"sqlite:PATH"`` or a store. ``cache_salt`` separates tenants that share an engine: KV is
-    reused only under an equal salt. Used as an async context manager.
+    reused only under an equal salt. ``memo_file`` keeps what read-only tools gave, for guesses, from one runtime to the
+    next, readable by its owner alone; it takes ``KVConfig(predict_results="agent")``. Used as an async context manager.
 
     Raises ``SetupError`` and its kind when the engine or the store cannot be opened.
     """
@@ -79,6 +73,7 @@ class Runtime:
         cache_salt: str | None = None,
         options: Mapping[str, Any] | None = None,
         engine_kv: EngineKV | None = MANAGED,
+        memo_file: str | Path | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         self._spec, self._options, self._progress = engine, dict(options or {}), progress
@@ -87,6 +82,9 @@ class Runtime:
         self._store = open_store(store)
         self._kv = kv or KVConfig()
         self._limits = limits or Limits()
+        if memo_file is not None and self._kv.predict_results != "agent":
+            raise SetupError(f"memo_file={str(memo_file)!r} is for KVConfig(predict_results='agent'); set that too")
+        self._memo_file = None if memo_file is None else Path(memo_file)
         self._salt = cache_salt
         self._programs: dict[Hashable, Program] = {}
         self._stack: AsyncExitStack | None = None
@@ -95,6 +93,7 @@ class Runtime:
         async with AsyncExitStack() as stack:
             await self._store.open()
             stack.push_async_callback(self._store.aclose)
+            memos = stack.enter_context(kept_memos(self._memo_file, self._kv.memo_bytes))
             # A simulated engine named by its SPEC makes up what its model says; a script is given with an engine.
             script = AutoModel() if _is_simulated(self._spec) else None
             engine = open_engine(
@@ -102,7 +101,7 @@ class Runtime:
             )
             self.engine = engine if engine.started else await stack.enter_async_context(engine)
             self._format = await anyio.to_thread.run_sync(_load_format, self.engine.info.model_path)
-            self._services = self._share(self.engine)
+            self._services = share(self.engine, self._store, self._kv, memos)
             await self._services.records.begin()
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)
@@ -121,22 +120,6 @@ class Runtime:
                     await run.stop()
             # What the body raised is the caller's own: passed to the stack's task group, it would come out wrapped.
             await stack.__aexit__(None, None, None)
-
-    def _share(self, engine: Engine) -> Services:
-        anchors = Anchors(engine)
-        return Services(
-            engine=engine,
-            store=self._store,
-            residency=Residency(engine.info.block_size),
-            kv=self._kv,
-            threads=anyio.CapacityLimiter(TOOL_THREADS),
-            heartbeat=Heartbeat(engine, anchors),
-            anchors=anchors,
-            records=KVRecords(engine),
-            pace=Pace(engine),
-            tool_times=ToolTimes(),
-            working_sets=WorkingSets(),
-        )
 
     @property
     def format(self) -> ChatFormat:

@@ -7,7 +7,7 @@ from attrs import field, frozen
 
 from agentkv.config import KVConfig
 from agentkv.engines.base import Engine
-from agentkv.follow import ToolTimes, WorkingSets
+from agentkv.follow import Memos, ToolTimes, WorkingSets
 from agentkv.report import Residency
 from agentkv.runtime.anchors import Anchors
 from agentkv.runtime.heartbeat import Heartbeat
@@ -15,7 +15,10 @@ from agentkv.runtime.pace import Pace
 from agentkv.runtime.records import KVRecords
 from agentkv.store import Store
 
-__all__ = ("Order", "Services")
+__all__ = ("Order", "Services", "share")
+
+# Worker threads for sync tools of all runs together.
+TOOL_THREADS = 64
 
 
 @frozen(kw_only=True)
@@ -24,7 +27,7 @@ class Services:
 
     ``live`` are the runs that have not ended, ``pace`` says when they may prefill ahead.
     ``threads`` bounds the worker threads of sync tools;
-    ``tool_times`` and ``working_sets`` are what was learnt from earlier runs.
+    ``tool_times`` and ``working_sets`` are what was learnt from earlier runs, ``memos`` what tools gave in these.
     """
 
     engine: Engine
@@ -38,7 +41,27 @@ class Services:
     pace: Pace
     tool_times: ToolTimes
     working_sets: WorkingSets
+    memos: Memos
     live: set[Any] = field(factory=set)
+
+
+def share(engine: Engine, store: Store, kv: KVConfig, memos: Memos) -> Services:
+    """What the runs of a new runtime share."""
+    anchors = Anchors(engine)
+    return Services(
+        engine=engine,
+        store=store,
+        residency=Residency(engine.info.block_size),
+        kv=kv,
+        threads=anyio.CapacityLimiter(TOOL_THREADS),
+        heartbeat=Heartbeat(engine, anchors),
+        anchors=anchors,
+        records=KVRecords(engine),
+        pace=Pace(engine),
+        tool_times=ToolTimes(),
+        working_sets=WorkingSets(),
+        memos=memos,
+    )
 
 
 @frozen(kw_only=True)

@@ -9,7 +9,7 @@ from attrs import frozen
 from agentkv.config import KVConfig
 from agentkv.engines.base import Engine
 from agentkv.errors import AgentKVError
-from agentkv.follow import ToolTimes
+from agentkv.follow import Memo, ToolTimes
 from agentkv.graph.path import Path
 from agentkv.report import Ledger
 from agentkv.runtime.events import (
@@ -24,6 +24,7 @@ from agentkv.runtime.events import (
 )
 from agentkv.runtime.gate import Gate
 from agentkv.runtime.pace import Pace
+from agentkv.tools import ToolCall
 
 __all__ = ("News", "Session")
 
@@ -45,6 +46,7 @@ class Session:
     """One run's share in a runtime: ``prefetches`` bounds those that are in the engine at once.
 
     ``publish`` takes events that are not journalled, ``report`` what the reducer is to know, and where it happened.
+    ``memo`` gives what an agent's tools gave before, None to guess nothing; ``arrived`` takes pieces of results.
     """
 
     engine: Engine
@@ -55,8 +57,10 @@ class Session:
     prefetches: anyio.Semaphore
     threads: anyio.CapacityLimiter
     tool_times: ToolTimes
+    memo: Callable[[str], Memo] | None
     run_id: str
     salt: str | None
     deps: Any
     publish: Callable[[RunEvent], None]
     report: Callable[[Path, News], None]
+    arrived: Callable[[Path, ToolCall, str], None]

@@ -7,11 +7,14 @@ import anyio
 from anyio.abc import TaskGroup
 from attrs import evolve
 
-from agentkv.follow import RESULT_GUESSED
+from agentkv.config import KVConfig
+from agentkv.errors import ToolError
+from agentkv.follow import RESULT_GUESSED, Memo, Memos
 from agentkv.graph.path import Path
 from agentkv.report import Incident, Ledger, incidents
 from agentkv.runtime import choosing
 from agentkv.runtime.anchors import AnchorKey
+from agentkv.runtime.arriving import Arriving, guess
 from agentkv.runtime.events import Event, GenerationAsked, GenerationFinished, RunEvent, TextDelta
 from agentkv.runtime.gate import Gate
 from agentkv.runtime.lane import Lane
@@ -34,9 +37,12 @@ from agentkv.runtime.state import (
 )
 from agentkv.runtime.streaming import Streaming
 from agentkv.runtime.tenure import Tenure, owner_of
+from agentkv.tools import ToolCall
 
 __all__ = ("Shell",)
 
+# Modes in which anything is prefilled ahead.
+AHEAD = ("auto", "bidirectional")
 Apply = Callable[[GenerationAsked], Awaitable[object]]
 
 
@@ -71,14 +77,17 @@ class Shell:
             prefetches=anyio.Semaphore(kv.branch_prefetch_limit),
             threads=services.threads,
             tool_times=services.tool_times,
+            memo=self._memo(kv, salt),
             run_id=run_id,
             salt=salt,
             deps=order.deps,
             publish=publish,
             report=report,
+            arrived=self._arrived,
         )
         self._lanes = Lanes(self._session, program, self.tenure, services.heartbeat)
         self._streaming = Streaming(program, engine.info.block_size)
+        self._arriving = Arriving(program, engine.info.block_size)
         self._entering = anyio.Lock()
         self._anchors: dict[str, AnchorKey | None] = {}
         self._first_prompt = self._largest = 0
@@ -119,15 +128,38 @@ class Shell:
             case Generate():
                 lane.start(partial(self._generate, lane, command, apply), f"generate {command.node}")
             case CallTool():
+                self._guess(lane, command)
                 lane.call(command)
             case Follow():
-                lane.follower.follow(command.tips)
+                lane.follower.follow(self._arriving.extend(lane.branch, command.tips, self._state()))
                 if command.waiting_for:
                     lane.expect(self._services.tool_times.expected(command.waiting_for))
             case ListBranches():
                 lane.start(partial(choosing.list_branches, lane.program, command, now), f"list {command.node}")
             case Choose():
                 lane.start(partial(choosing.choose, lane.program, command, now), f"choose {command.node}")
+
+    def _memo(self, kv: KVConfig, salt: str | None) -> Callable[[str], Memo] | None:
+        if kv.predict_results == "off" or kv.kv_transfer_mode not in AHEAD:
+            return None
+        memos = self._services.memos if kv.predict_results == "agent" else Memos(kv.memo_bytes)
+        return partial(memos.of, owner_of(salt))
+
+    def _guess(self, lane: Lane, command: CallTool) -> None:
+        node, memo = lane.program.nodes[command.asking], self._session.memo
+        try:
+            guessed = guess(node.tools[command.call.name], command.call, memo and memo(node.agent.agent.name))
+        except ToolError as error:
+            self._session.report(lane.branch, error)
+            return
+        self._arriving.called(lane.branch, command.call, guessed)
+
+    def _arrived(self, branch: Path, call: ToolCall, chunk: str) -> None:
+        lane = self._lanes.get(branch) if self._services.kv.kv_transfer_mode in AHEAD else None
+        if lane is not None and self._arriving.came(branch, call, chunk):
+            lane.follower.follow(
+                self._arriving.extend(branch, self._arriving.certain(branch, self._state()), self._state())
+            )
 
     async def _wait(self, command: Wait) -> None:
         await self._services.engine.clock.sleep(command.seconds)
@@ -138,6 +170,8 @@ class Shell:
             await self._make_sure_of_room(lane, command)
         await lane.tenure.begin()
         async with self._session.gate.enter(lane.generator.keys(command)):
+            streamed = min(self._arriving.asked(lane.branch, command.agent), len(command.chain))
+            command = evolve(command, known=max(command.known, streamed))
             asked = lane.generator.ask(command, await lane.follower.adopt(command.agent))
             await apply(asked)
             self._streaming.begin(lane.branch)
@@ -151,7 +185,7 @@ class Shell:
 
     def _said(self, event: TextDelta) -> None:
         self._publish(event)
-        if self._services.kv.kv_transfer_mode in ("auto", "bidirectional"):
+        if self._services.kv.kv_transfer_mode in AHEAD:
             follow = self._streaming.said(event, self._state())
             lane = None if follow is None else self._lanes.get(follow.branch)
             if follow is not None and lane is not None:

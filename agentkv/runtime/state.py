@@ -31,9 +31,12 @@ __all__ = (
     "Spent",
     "State",
     "Tip",
+    "TipSource",
     "Wait",
 )
 
+#: Where a tip's last tokens come from: what is certain, a stream so far, or who guessed.
+TipSource = Literal["certain", "stream", "memo", "poll", "hook"]
 Phase = Literal["new", "generating", "calling", "branching", "ended"]
 BranchStatus = Literal["running", "done", "failed", "cancelled"]
 
@@ -176,10 +179,11 @@ class State:
 
 @frozen(kw_only=True)
 class Tip:
-    """Token ids that ``agent``'s next prompt is certain to start with."""
+    """Token ids that ``agent``'s next prompt is certain to start with, or, by a guess of ``source``, likely to."""
 
     agent: str
     chain: Chain
+    source: TipSource = "certain"
 
 
 @frozen(kw_only=True)

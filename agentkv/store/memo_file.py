@@ -3,18 +3,33 @@
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from agentkv.errors import StoreError
-from agentkv.follow import Memo
+from agentkv.follow import Memo, Memos
 
-__all__ = ("MemoName", "read_memos", "write_memos")
+__all__ = ("MemoName", "kept_memos", "read_memos", "write_memos")
 
 SCHEMA = "agentkv.memo/1"
 #: Whose memo it is: the tenant, as records name it, and the agent.
 MemoName = tuple[str, str]
+
+
+@contextmanager
+def kept_memos(path: Path | None, most_bytes: int) -> Iterator[Memos]:
+    """Memos of ``most_bytes`` each; with ``path``, those of that file, which is written again at the end.
+
+    Raises ``StoreError``.
+    """
+    memos = Memos(most_bytes, None if path is None else read_memos(path, most_bytes))
+    try:
+        yield memos
+    finally:
+        if path is not None:
+            write_memos(path, dict(memos.items()))
 
 
 def read_memos(path: Path, most_bytes: int) -> dict[MemoName, Memo]:

@@ -12,6 +12,7 @@ from attrs import field, frozen
 from agentkv.bounds import is_number, is_whole
 from agentkv.errors import ToolDefinitionError
 from agentkv.tools.arguments import Arguments, read_arguments
+from agentkv.tools.call import ToolCall
 from agentkv.tools.context import Context
 from agentkv.tools.docstring import read_docstring
 from agentkv.tools.serialize import clean_text
@@ -40,7 +41,8 @@ class Tool(Generic[DepsT_contra, P, R]):
     text. ``timeout`` is in seconds, None for no limit; ``retries`` is how often the model may try again
     after ``ToolRetry`` or invalid arguments. ``read_only`` and ``idempotent`` are hints, as in MCP.
     ``max_tokens`` bounds the result, of which ``keep`` says what stays. A ``sequential`` tool runs alone
-    among the calls of its turn.
+    among the calls of its turn. ``predict`` may guess a call's result, which is prefilled while the tool runs and is
+    never shown to the model; it must be quick.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Tool(Generic[DepsT_contra, P, R]):
     max_tokens: int | None
     keep: Keep
     sequential: bool
+    predict: Callable[[ToolCall], str | None] | None
     arguments: Arguments = field(repr=False)
     function: Callable[P, R] = field(repr=False)
 
@@ -97,6 +100,7 @@ class _Options:
     max_tokens: int | None
     keep: Keep
     sequential: bool
+    predict: Callable[[ToolCall], str | None] | None
 
 
 @overload
@@ -117,6 +121,7 @@ def tool(
     max_tokens: int | None = None,
     keep: Keep = "head",
     sequential: bool = False,
+    predict: Callable[[ToolCall], str | None] | None = None,
 ) -> ToolDecorator: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -131,6 +136,7 @@ def tool(
     max_tokens: int | None = None,
     keep: Keep = "head",
     sequential: bool = False,
+    predict: Callable[[ToolCall], str | None] | None = None,
 ) -> Any:
     """Make a tool of a function: ``@tool`` or ``@tool(timeout=30, ...)``; ``Tool`` says what each option means.
 
@@ -151,6 +157,7 @@ def tool(
         max_tokens=max_tokens,
         keep=keep,
         sequential=sequential,
+        predict=predict,
     )
     if function is not None:
         return _define(function, options, sys._getframe(1).f_locals)
@@ -177,6 +184,7 @@ def _define(function: Callable[..., Any], options: _Options, namespace: Mapping[
         max_tokens=options.max_tokens,
         keep=options.keep,
         sequential=options.sequential,
+        predict=options.predict,
         arguments=arguments,
         function=function,
     )

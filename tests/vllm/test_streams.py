@@ -1,0 +1,78 @@
+"""A streamed result, a repeated one and a wrong guess on a real engine: less to compute at the resume, the same answer."""
+
+from collections.abc import AsyncIterator
+from typing import Literal
+from uuid import uuid4
+
+import pytest
+
+import agentkv as akv
+from agentkv.engines.vllm import VLLMEngine
+
+pytestmark = pytest.mark.vllm("leases")
+
+PIECES = 20
+LINE = "unit {n:02} of the nightly build: done, nothing to report, kept under unit-{n:02}.\n"
+PAGE = "".join(f"Section {n}: parcels of kind {n} leave with van {n % 4} at {n} o'clock.\n" for n in range(14))
+OTHER = PAGE[: len(PAGE) // 2] + "From here on all vans are late, and nobody knows by how much.\n" * 6
+BLOCK = 32
+TEMPLATE = 40
+
+
+@akv.tool
+async def log(ctx: akv.Context[None], job: Literal["nightly"]) -> AsyncIterator[str]:
+    """Read the log to its end; six seconds."""
+    for n in range(PIECES):
+        await ctx.sleep(6.0 / PIECES)
+        yield f"{job}: {LINE.format(n=n)}"
+
+
+@akv.tool(read_only=True)
+async def read(ctx: akv.Context[list[str]], page: Literal["first"]) -> str:
+    """Read a page."""
+    await ctx.sleep(4.0)
+    return f"{page}\n{ctx.deps.pop(0)}"
+
+
+watcher = akv.Agent("watcher", instructions="You watch builds. " * 8, tools=[log], max_tokens=48)
+clerk = akv.Agent("clerk", instructions="You read before you answer. " * 8, tools=[read], deps=list[str], max_tokens=48)
+
+
+async def ask(engine: VLLMEngine, target: akv.Graph[None, str], mode: akv.TransferMode) -> akv.Result[str]:
+    kv = akv.KVConfig(kv_transfer_mode=mode, anchor_ttl=0.5)
+    async with akv.Runtime(engine, kv=kv) as rt:
+        return await rt.run(target, "How did it go?", cache_salt=uuid4().hex)
+
+
+async def test_a_stream_is_resident_when_it_ends(vllm_engine: VLLMEngine) -> None:
+    graph = akv.Graph("watch", output=str)
+    plan, act = graph.plan("plan", watcher, tool_choice=[log]), graph.tool("act")
+    answer = graph.replan("answer", watcher, tool_choice="none", max_tokens=12)
+    graph.path(akv.START, plan, act, answer, akv.END)
+    ahead, whole = await ask(vllm_engine, graph, "bidirectional"), await ask(vllm_engine, graph, "prefix")
+    assert ahead.messages == whole.messages
+    last_chunk = 40
+    assert whole.kv.steps[1].computed > 500
+    assert ahead.kv.steps[1].computed <= TEMPLATE + last_chunk + 2 * BLOCK
+    assert ahead.kv.ttft_after_tool[0] <= 0.25 * whole.kv.ttft_after_tool[0]
+
+
+@pytest.mark.parametrize("second", [PAGE, OTHER], ids=["equal", "half equal"])
+async def test_a_repeated_call_reuses_what_is_the_same(vllm_engine: VLLMEngine, second: str) -> None:
+    graph = akv.Graph("desk", deps=list[str], output=str)
+    first, look = graph.plan("first", clerk, tool_choice=[read]), graph.tool("look")
+    again, back = graph.replan("again", clerk, tool_choice=[read]), graph.tool("back")
+    answer = graph.replan("answer", clerk, tool_choice="none", max_tokens=12)
+    graph.path(akv.START, first, look, again, back, answer, akv.END)
+    results = {}
+    for mode in ("bidirectional", "prefix"):
+        kv = akv.KVConfig(kv_transfer_mode=mode, anchor_ttl=0.5)
+        async with akv.Runtime(vllm_engine, kv=kv) as rt:
+            results[mode] = await rt.run(graph, "Which van?", deps=[PAGE, second], cache_salt=uuid4().hex)
+    ahead, cold = results["bidirectional"], results["prefix"]
+    assert ahead.messages == cold.messages
+    if second == PAGE:
+        assert ahead.kv.steps[2].computed <= 2 * BLOCK
+    else:
+        assert ahead.kv.steps[2].computed < 0.75 * cold.kv.steps[2].computed
+    assert {each.name for each in ahead.kv.sources} >= {"memo"}
