@@ -8,7 +8,7 @@ from typing import Literal
 import agentkv as akv
 
 STAGES = ("unloaded", "inspected", "cleared")
-MANIFEST = "".join(f"- crate {n:02}: 40 kg of tea, sealed, in bay {n % 7}, checked by hand\n" for n in range(1, 31))
+MANIFEST = "".join(f"- crate {n:02}: 40 kg of tea, sealed, in bay {n % 7}, checked by hand\n" for n in range(1, 13))
 
 
 @akv.tool(read_only=True)

@@ -29,7 +29,7 @@ async def test_it_yields_while_the_process_runs(tmp_path: Path) -> None:
         seen.append(text)
         go.touch()  # without the first piece in hand the second would never come
     assert "".join(seen) == "one\ntwo\n"
-    assert len(seen) == 2
+    assert len(seen) >= 2
 
 
 async def test_arguments_are_no_shell_s(tmp_path: Path) -> None:

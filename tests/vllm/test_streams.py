@@ -1,4 +1,4 @@
-"""A streamed result, a repeated one and a wrong guess on a real engine: less to compute at the resume, the same answer."""
+"""A streamed result, a repeated one, a wrong guess, on a real engine: little is left to compute, no answer changes."""
 
 from collections.abc import AsyncIterator
 from typing import Literal
