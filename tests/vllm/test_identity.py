@@ -12,7 +12,7 @@ import pytest
 from agentkv.chain import ChatFormat, Message, ToolDefinition, from_openai
 from agentkv.engines.base import GenerateRequest, PrefillRequest
 from agentkv.engines.vllm import VLLMEngine
-from agentkv.follow import next_step
+from agentkv.follow import missing_tokens
 
 pytestmark = pytest.mark.vllm("identity")
 
@@ -77,7 +77,9 @@ async def generate(engine: VLLMEngine, ids: list[int], salt: str) -> tuple[list[
 
 async def prefill_ahead(engine: VLLMEngine, ids: list[int], resident: int, step: int, salt: str) -> None:
     """Prefill the whole blocks of ``ids`` as a follower does."""
-    while (end := next_step(resident, len(ids), engine.info.block_size, step)) is not None:
+    block = engine.info.block_size
+    while missing := missing_tokens(resident, len(ids), block):
+        end = resident // block * block + min(missing, max(block, step // block * block))
         await engine.prefill(PrefillRequest(request_id=f"p{next(NUMBERS)}", token_ids=ids[:end], cache_salt=salt))
         resident = end
 
