@@ -94,6 +94,7 @@ class Repetition:
             "prefetches": self.after.prefetches - self.before.prefetches,
             "evictions": self._evictions(),
             "policy_records": self._policy("records"),
+            "tier": self._policy("tier_totals"),
             "recomputed_after_eviction": self.after.recomputed - self.before.recomputed,
             "preemptions": self._count("preemptions"),
             "peak_pool": self.series.peak,

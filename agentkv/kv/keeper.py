@@ -254,7 +254,8 @@ class LeaseKeeper:
         if not prefetch:
             self.spare_budget(lease, now, request)
         over = self.table.over(lease.blocks)
-        if over <= 0:
+        # While copies are made by which others can leave, the budget is exceeded rather than KV lost.
+        if over <= 0 or (not prefetch and self.parking.relieve(over, request, now)):
             return len(lease.blocks)
         key = eviction_key(lease)
         lower = takewhile(lambda each: eviction_key(each) < key, self.table.in_order())

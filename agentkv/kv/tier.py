@@ -53,6 +53,7 @@ class Tier:
         self._out = Demoter(leases, pool, mover, cost)
         self._back = Promoter(leases, pool, mover, cost)
         self._failed = 0
+        self._moved = {"demote": 0, "promote": 0}
         self._table.watch = self._follow
         leases.parking = self
 
@@ -146,6 +147,9 @@ class Tier:
         self._back.claims.clear()
         if not self._table:
             return
+        if self._table.held > self._table.budget:
+            *_, last = self._table.in_order()
+            self._leases.spare_budget(last, now, "")
         spare = min(self._pool.free_blocks, self._table.budget - self._table.held)
         if spare < self._reserve:
             lacking = self._reserve - spare - self._out.clean() - sum(self.mover.storing.values())
@@ -186,7 +190,12 @@ class Tier:
         self._out.forget()
 
     def stats(self) -> dict[str, Any]:
-        """Counters as a JSON object, in blocks; ``tier_waited_s`` is summed over the requests that waited."""
+        """Counters as a JSON object, in blocks; ``tier_waited_s`` is summed over the requests that waited.
+
+        ``tier_totals``, since the start: blocks ``copied`` out and ``fetched``; ``left``, that left the pool without
+        loss; ``stores_avoided``, those of them that had a copy from before; requests that ``waits`` counts, and their
+        ``waited_ms``.
+        """
         copies, queue = self.mover.copies, self.mover.queue
         return {
             "tier_slots": copies.slots,
@@ -196,6 +205,7 @@ class Tier:
             "tier_waiting": len(self._back),
             "tier_waited_s": self._back.waited_s,
             "tier_failed": self._failed,
+            "tier_totals": self._totals(),
             "tier_bandwidth": self.cost.bandwidth,
             "tier_least_tokens": self.cost.least_tokens(),
         }
@@ -208,6 +218,18 @@ class Tier:
             if reach < len(lease.digests):
                 self._leases.cut_away(lease, reach, now, "")
 
+    def _totals(self) -> dict[str, int]:
+        records = self._leases.records
+        left = sum(blocks for kind, blocks in records.blocks.items() if kind.startswith("lease.demote"))
+        return {
+            "copied": self._moved["demote"],
+            "fetched": self._moved["promote"],
+            "left": left,
+            "stores_avoided": max(0, left - self._moved["demote"]),
+            "waits": records.counts["tier.wait"],
+            "waited_ms": round(self._back.waited_s * 1000),
+        }
+
     def _follow(self, token: str, lease: Lease | None) -> None:
         self._out.follow(token, lease)
         self.mover.copies.follow(token, lease.digests if lease is not None else ())
@@ -217,6 +239,7 @@ class Tier:
         about: dict[str, Any] = {"reason": transfer.kind, "for_whom": transfer.for_whom}
         if lease is not None:
             about |= {"run": lease.run, "owner": lease.owner}
+        self._moved[transfer.kind] += len(transfer.blocks) - len(failed)
         records, ms = self._leases.records, (now - transfer.asked) * 1000
         records.add("transfer", now, blocks=len(transfer.blocks) - len(failed), ms=ms, **about)
         if failed:

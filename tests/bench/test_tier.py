@@ -34,6 +34,15 @@ def test_agents_end_nearly_as_soon_as_with_the_whole_pool(modes: dict[str, Any])
     assert modes["bidirectional+tier"]["makespan_s"] <= 0.85 * modes["bidirectional"]["makespan_s"]
 
 
+def test_what_moved_and_who_waited_is_in_the_result(modes: dict[str, Any]) -> None:
+    tier = modes["bidirectional+tier"]["tier"]
+    assert tier["fetched"] > 0
+    # A chain that leaves again takes only what it has grown by.
+    assert 0 < tier["copied"] < tier["left"] == tier["copied"] + tier["stores_avoided"]
+    assert 0 < tier["waited_ms"] / tier["waits"] < 1000
+    assert modes["bidirectional"]["tier"] == {}
+
+
 def test_a_mode_with_a_tier_needs_its_size(bench: Any) -> None:
     with pytest.raises(SetupError, match="cpu-tier-bytes"):
         bench("bidirectional+tier", pool=0.5)
