@@ -66,7 +66,9 @@ class BenchAgent:
 
     async def _admit(self) -> None:
         anchor, shared = f"{self._stage.salt}/{self._plan.group}", self._plan.anchor_tokens // self._block
-        await self._tenure.admit(-(-self._plan.end_tokens // self._block), anchor, shared)
+        first = sum(len(segment.ids) for segment in self._plan.prompt()) + self._plan.output(0).tokens
+        blocks, held = (-(-tokens // self._block) for tokens in (self._plan.end_tokens, first))
+        await self._tenure.admit(blocks, anchor, shared, held=held)
 
     async def _leave(self) -> None:
         # An engine that is gone has said so to the request that found it gone.

@@ -1,5 +1,10 @@
 """Admission by working set: a run starts when what it will hold at its largest fits beside those alive.
 
+Runs are at their largest at their ends, and those are not at one moment. Where all the largest together do not fit, a
+run starts if the most that all will hold at one moment does, by what each holds now and lacks (``Planned.peak``), with
+a margin (``peak_ratio``) since runs do not grow at one pace. Should they outgrow the pool all the same, the youngest
+are to be paused: by what is really held then, not by what is planned.
+
 With a second tier, runs that wait for tools need not be in the pool: those alive have to fit into both tiers, and
 those at work into the pool, as far as one can tell from the share of time that runs work.
 
@@ -19,13 +24,16 @@ from agentkv.kv.deadlines import Deadlines
 from agentkv.kv.planned import Planned
 from agentkv.kv.ticket import Ticket
 
-__all__ = ("Admission", "AdmissionMode")
+__all__ = ("PEAK_RATIO", "Admission", "AdmissionMode")
 
 AdmissionMode = Literal["auto", "none"]
 
+#: Share of the pool that runs may be expected to fill at their fullest moment: beyond, living KV is evicted.
+PEAK_RATIO = 0.75
+
 
 class Admission:
-    """Owns the line of runs. ``capacity``: blocks that active runs may plan to hold together.
+    """Owns the line of runs. ``capacity``: blocks that active runs may hold together.
 
     ``far``: further ones in host memory. ``duty`` says in which share of time a run works.
     """
@@ -37,6 +45,7 @@ class Admission:
         mode: AdmissionMode = "auto",
         max_queued: int = 1024,
         max_bypass: int = 4,
+        peak_ratio: float = PEAK_RATIO,
     ) -> None:
         self.capacity = capacity
         self.far = 0
@@ -44,6 +53,7 @@ class Admission:
         self.mode = mode
         self._max_queued = max_queued
         self._max_bypass = max_bypass
+        self.peak_ratio = peak_ratio
         self._tickets: dict[str, Ticket] = {}
         self._children: defaultdict[str, list[str]] = defaultdict(list)
         # Those that wait, by order of arrival: a paused run keeps the place that it had.
@@ -62,7 +72,7 @@ class Admission:
 
     @property
     def planned(self) -> int:
-        """Blocks that the active runs, children included, plan to hold; shared anchors once."""
+        """Blocks of the active runs, children included, each at its largest; shared anchors once."""
         return self._planned.blocks
 
     def line(self) -> list[Ticket]:
@@ -110,11 +120,14 @@ class Admission:
         return started
 
     def grow(self, token: str, blocks: int) -> Ticket | None:
-        """Raise a run's estimate to what it is seen to hold; never lowers it."""
+        """Raise what a run holds, and its estimate with it, to what is seen; never lowers them."""
         ticket = self._tickets.get(token)
-        if ticket is None or blocks <= ticket.blocks:
+        if ticket is None or blocks <= (ticket.blocks if ticket.held is None else ticket.held):
             return ticket
-        return self._set(evolve(ticket, blocks=blocks))
+        if ticket.held is None:
+            return self._set(evolve(ticket, blocks=blocks))
+        step = max(ticket.step, blocks - ticket.now)
+        return self._set(evolve(ticket, blocks=max(blocks, ticket.blocks), held=blocks, step=step))
 
     def update(self, token: str, blocks: int) -> Ticket | None:
         """Replace a run's estimate by a better one, larger or smaller; the anchor's blocks are its least."""
@@ -132,8 +145,8 @@ class Admission:
         return self._tickets[token]
 
     def overload(self) -> list[Ticket]:
-        """Active runs to pause so that the others fit: the youngest first, the oldest never, no children."""
-        excess = self.planned - self.capacity - self.far
+        """Active runs to pause so that the others' next steps fit: youngest first, the oldest never, no children."""
+        excess = self._planned.soon - self.capacity - self.far
         if self.mode == "none" or excess <= 0:
             return []
         active = [t for t in self._tickets.values() if t.state == "admitted" and t.parent is None]
@@ -142,7 +155,7 @@ class Admission:
             if excess <= 0:
                 break
             chosen.append(ticket)
-            excess -= ticket.blocks - ticket.anchor_blocks
+            excess -= ticket.soon - ticket.anchor_blocks
         return chosen
 
     def pause(self, token: str) -> Ticket | None:
@@ -182,10 +195,11 @@ class Admission:
         for ticket in self._tickets.values():
             if ticket.state == "admitted":
                 planned.add(ticket)
-        assert (planned.blocks, planned.active, planned.roots) == (
+        assert (planned.blocks, planned.active, planned.roots, planned.soon) == (
             self._planned.blocks,
             self._planned.active,
             self._planned.roots,
+            self._planned.soon,
         )
         assert self.line() == [ticket for ticket in self._tickets.values() if ticket.state != "admitted"]
         assert self.next_expiry == min((ticket.expires for ticket in self._tickets.values()), default=None)
@@ -237,13 +251,23 @@ class Admission:
         """The first in line that fits, unless someone before it has been passed often enough."""
         planned, duty = self._planned, self.duty() if self.far else 1.0
         for place, ticket in enumerate(t for t in map(self._waiting, self._line) if t.parent is None):
-            more = ticket.blocks - planned.shared(ticket)
-            fits = planned.blocks + more <= self.capacity + self.far
-            if (fits and planned.at_work(duty, ticket) <= self.capacity) or (place == 0 and not planned.active):
+            # A look ahead costs more than a sum, so it is for the front of a line that may be thousands long.
+            fits = self._fits(ticket, self.capacity + self.far, look_ahead=place <= self._max_bypass)
+            in_pool = not self.far or planned.at_work(duty, ticket) <= self.capacity
+            if (fits and in_pool) or (place == 0 and not planned.active):
                 return ticket
             if ticket.bypassed >= self._max_bypass:
                 return None
         return None
+
+    def _fits(self, ticket: Ticket, room: int, *, look_ahead: bool) -> bool:
+        """Whether all could be at their largest at once or, by how far each has come, will never hold too much."""
+        planned, shared = self._planned, self._planned.shared(ticket)
+        if planned.blocks + ticket.blocks - shared <= room:
+            return True
+        if not look_ahead or planned.soon + ticket.soon - shared > self.peak_ratio * room:
+            return False
+        return planned.peak(ticket) <= self.peak_ratio * room
 
     def _waiting(self, place: tuple[int, str]) -> Ticket:
         return self._tickets[place[1]]

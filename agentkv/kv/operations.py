@@ -11,7 +11,7 @@ operation       payload                                                         
 ``promote``     {"tokens": [token]}                                               {"reasons": [...]}
 ``verify``      {"token", "handle": {...}}                                        {"reason"}
 ``admit``       {"run", "blocks", "ttl", "owner"?, "anchor"?, "anchor_blocks"?,   {"ticket", "state", "position",
-                "parent"?}                                                        "estimate"} or {"refused": why}
+                "parent"?, "held"?}                                               "estimate"} or {"refused": why}
 ``update``      {"ticket", "blocks"}                                              {"reason"}
 ``heartbeat``   {"tickets": [ticket], "ttl"}                                      {"runs": [{"state", "position",
                                                                                   "estimate"} or null]}
@@ -115,6 +115,7 @@ def _admit(policy: KVPolicy, payload: Payload, now: float) -> dict[str, Any]:
         anchor=payload.text("anchor", ""),
         anchor_blocks=payload.count("anchor_blocks", 0),
         parent=payload.text("parent") if payload.has("parent") else None,
+        held=payload.count("held") if payload.has("held") else None,
     )
     return {"refused": ticket} if isinstance(ticket, str) else {"ticket": ticket.token, **_place(policy, ticket.token)}
 

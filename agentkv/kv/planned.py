@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
+from itertools import accumulate
 
 from agentkv.kv.ticket import Ticket
 
@@ -19,7 +20,9 @@ class Planned:
         self.active = 0
         self.roots = 0
         self._own = 0
+        self._soon = 0
         self._squares = 0
+        self._alive: dict[str, tuple[int, int]] = {}
         self._in_common = 0
         # How many runs declare each size of an anchor; it counts with the largest.
         self._anchors: defaultdict[str, Counter[int]] = defaultdict(Counter)
@@ -28,6 +31,11 @@ class Planned:
     def blocks(self) -> int:
         """Blocks that the runs plan to hold together, an anchor that several share counted once."""
         return self._own + self._in_common
+
+    @property
+    def soon(self) -> int:
+        """Blocks that the runs hold together after one more step of each."""
+        return self._soon + self._in_common
 
     def add(self, ticket: Ticket) -> None:
         """A run has become active."""
@@ -40,6 +48,21 @@ class Planned:
     def shared(self, ticket: Ticket) -> int:
         """Blocks of ``ticket``'s anchor that active runs hold already."""
         return min(self._size(ticket.anchor), ticket.anchor_blocks) if ticket.anchor else 0
+
+    def peak(self, newcomer: Ticket) -> int:
+        """The most that the runs will hold at one moment, ``newcomer`` among them, if all grow at one pace.
+
+        The most is held just before one of them ends. When one that lacks ``x`` blocks does, those that lacked less
+        are gone and all others hold ``x`` more than now. One that lacks nothing stays: nobody said when it ends.
+        (Gong et al., "Past-Future Scheduler", ASPLOS 2025, plan the requests of a batch like this.)
+        """
+        in_common = self._in_common + newcomer.anchor_blocks - self.shared(newcomer)
+        alive = (*self._alive.values(), _growth(newcomer))
+        growing = sorted((each for each in alive if each[0]), reverse=True)
+        held = accumulate(own for _, own in growing)
+        moments = zip(held, growing, strict=True)
+        most = max((now + lacks * count for count, (now, (lacks, _)) in enumerate(moments, 1)), default=0)
+        return in_common + sum(own for lacks, own in alive if not lacks) + most
 
     def at_work(self, duty: float, newcomer: Ticket) -> float:
         """Blocks of runs at work at one moment, ``newcomer`` among them, if each works in a share ``duty`` of time.
@@ -58,6 +81,11 @@ class Planned:
         own = ticket.blocks - ticket.anchor_blocks
         self._own += change * own
         self._squares += change * own * own
+        self._soon += change * (ticket.soon - ticket.anchor_blocks)
+        if change > 0:
+            self._alive[ticket.token] = _growth(ticket)
+        else:
+            del self._alive[ticket.token]
         if not ticket.anchor_blocks:
             return
         name = ticket.anchor or ticket.token
@@ -71,3 +99,8 @@ class Planned:
 
     def _size(self, anchor: str) -> int:
         return max(self._anchors[anchor]) if self._anchors.get(anchor) else 0
+
+
+def _growth(ticket: Ticket) -> tuple[int, int]:
+    """Blocks that a run lacks to its largest, and those it holds now without its anchor's."""
+    return ticket.blocks - ticket.now, ticket.now - ticket.anchor_blocks

@@ -68,13 +68,12 @@ class KVPolicy:
             mode=settings.prefix_cache_mode,
             retry_seconds=retry_seconds,
         )
-        # Working sets are what runs hold at their largest, which all do at no one moment: they may plan the whole
-        # pool, of which leases leave a part to requests in progress.
         self._duty = Duty()
         self.admission = Admission(
             pool_blocks, mode=settings.admission, max_queued=settings.max_queued, max_bypass=settings.max_bypass
         )
         self.admission.far, self.admission.duty = slots, lambda: self._duty.share
+        self.admission.peak_ratio = settings.peak_ratio
         self.tier = None if host is None else open_tier(self.leases, host, slots, pool_blocks, settings.tier_reserve)
         self.prefetches = PrefetchLimit(settings.branch_prefetch_limit)
         self._mint = mint
@@ -191,8 +190,9 @@ class KVPolicy:
         anchor: str = "",
         anchor_blocks: int = 0,
         parent: str | None = None,
+        held: int | None = None,
     ) -> Ticket | str:
-        """Declare a run's working set; returns its ticket (admitted or in line) or why it is refused."""
+        """Declare a run's working set, ``held`` of it from its first prompt on; its ticket, or why it is refused."""
         declared = Ticket(
             token=self._mint(),
             serial=0,
@@ -202,6 +202,7 @@ class KVPolicy:
             anchor=anchor,
             anchor_blocks=anchor_blocks,
             parent=parent,
+            held=held,
             arrived=now,
             expires=now + ttl,
         )

@@ -6,7 +6,7 @@ from typing import Any
 from attrs import field, fields, frozen, validators
 
 from agentkv.errors import NotSupported
-from agentkv.kv.admission import AdmissionMode
+from agentkv.kv.admission import PEAK_RATIO, AdmissionMode
 from agentkv.kv.order import CacheMode
 
 __all__ = ("PolicySettings",)
@@ -22,7 +22,8 @@ class PolicySettings:
     ``branch_prefetch_limit``: prefetches of one run that may be in the engine at once. ``prefetch_step``: tokens
     that all prefetches together may compute in one engine step, None for half of it. ``max_queued`` and
     ``max_bypass`` bound the line of runs and how often one may be passed. ``max_overtakes``: resumes that may go
-    before one waiting cold prompt.
+    before one waiting cold prompt. ``peak_ratio``: share of the pool that admitted runs may be expected to fill at
+    their fullest moment where their largest do not all fit at once; 0 starts only what fits at once.
     ``cpu_tier_bytes``: host memory for KV of chains that wait, all devices together; 0 has none. ``tier_verify``:
     share of blocks whose checksum is compared when they come back. ``tier_reserve``: share of the pool that is to
     be free, or copied and so free to go, ahead of need.
@@ -36,6 +37,7 @@ class PolicySettings:
     prefetch_step: int | None = field(default=None, validator=validators.optional(validators.ge(1)))
     max_queued: int = field(default=1024, validator=validators.ge(1))
     max_bypass: int = field(default=4, validator=validators.ge(0))
+    peak_ratio: float = field(default=PEAK_RATIO, validator=[validators.ge(0), validators.le(1)])
     max_overtakes: int = field(default=64, validator=validators.ge(0))
     cpu_tier_bytes: int = field(default=0, validator=validators.ge(0))
     tier_verify: float = field(default=0.05, validator=[validators.ge(0), validators.le(1)])

@@ -203,7 +203,8 @@ class Shell:
         agent = lane.program.agents[command.agent]
         name = f"{owner_of(self._order.salt)}/{agent.digest}"
         estimate = partial(self._working_set, held, command.max_tokens + RESULT_GUESSED)
-        await self.tenure.admit(estimate(), name, len(agent.anchor) // block, estimate=estimate)
+        first = -(-held // block)
+        await self.tenure.admit(estimate(), name, len(agent.anchor) // block, held=first, estimate=estimate)
 
     def _working_set(self, held: int, growth_per_round: int) -> int:
         """Blocks that the run will hold at its largest, by what is known now; ``held`` tokens are certain."""

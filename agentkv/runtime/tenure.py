@@ -81,17 +81,26 @@ class Tenure:
             return True
 
     async def admit(
-        self, blocks: int, anchor: str = "", anchor_blocks: int = 0, *, estimate: Callable[[], int] | None = None
+        self,
+        blocks: int,
+        anchor: str = "",
+        anchor_blocks: int = 0,
+        *,
+        held: int | None = None,
+        estimate: Callable[[], int] | None = None,
     ) -> None:
         """Declare that the run will hold ``blocks`` at its largest, once. Raises ``AdmissionRefused``.
 
-        ``anchor_blocks`` of them are those of ``anchor``, which all runs that name it hold in common. ``estimate``
-        says anew how many blocks it will be, while the run waits and more becomes known.
+        ``anchor_blocks`` of them are those of ``anchor``, which all runs that name it hold in common, ``held`` those
+        of its first prompt and answer, after which it grows (None: it may hold all at once). ``estimate`` says anew
+        how many blocks it will be, while the run waits and more becomes known.
         """
         if not self.managed or self.ticket is not None:
             return
         self.declared, self._estimate = blocks, estimate
         self._claim = {"run": self._run_id, "owner": self._owner, "anchor": anchor, "anchor_blocks": anchor_blocks}
+        if held is not None:
+            self._claim["held"] = held
         parent = _parent.get()
         if parent is not None and parent[0] == self._engine.info.engine_id:
             self._claim["parent"] = parent[1]
@@ -148,6 +157,7 @@ class Tenure:
         """Make sure, before a later generation, that the run has its place, and one that is large enough."""
         if self._lost and self.ticket is None and self.managed:
             self.declared = max(self.declared, blocks)
+            self._claim.pop("held", None)
             await self._declare()
         elif blocks > self.declared:
             await self._update(blocks)

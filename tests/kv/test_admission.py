@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentkv.kv import Admission, Ticket
+from agentkv.kv.planned import Planned
 
 Make = Callable[..., Any]
 
@@ -85,6 +86,67 @@ def test_the_oldest_run_is_never_paused_however_large_it_grows() -> None:
     assert [ticket.token for ticket in line.overload()] == ["young"]
     line.leave("young", 1.0)
     assert line.overload() == []
+
+
+def test_runs_that_are_large_at_different_times_share_the_pool() -> None:
+    line = Admission(100, peak_ratio=1.0)
+    declare(line, "old", 60, held=10)
+    line.grow("old", 58)
+    assert declare(line, "young", 60, held=10).state == "admitted", "it holds 12 when the old one ends"
+    assert declare(line, "third", 60, held=10).state == "queued", "this one would end together with it"
+    assert line.planned == 120
+
+
+def test_runs_of_one_age_plan_their_largest() -> None:
+    line = Admission(100, peak_ratio=1.0)
+    for token in "abc":
+        declare(line, token, 40, held=2)
+    assert states(line, "a", "b", "c") == ["admitted", "admitted", "queued"]
+
+
+def test_a_run_that_does_not_say_what_it_holds_may_hold_all_of_it() -> None:
+    line = Admission(100, peak_ratio=1.0)
+    declare(line, "old", 60)
+    line.grow("old", 58)
+    assert declare(line, "young", 60, held=10).state == "queued"
+
+
+def test_a_run_that_is_as_large_as_it_said_is_not_taken_to_end_at_once() -> None:
+    line = Admission(100, peak_ratio=1.0)
+    declare(line, "old", 60, held=10)
+    line.grow("old", 61)
+    assert declare(line, "young", 60, held=10).state == "queued"
+
+
+def test_the_fullest_moment_leaves_a_margin() -> None:
+    for ratio, state in ((0.8, "admitted"), (0.6, "queued"), (0.0, "queued")):
+        line = Admission(100, peak_ratio=ratio)
+        declare(line, "old", 60, held=58)
+        assert declare(line, "young", 60, held=10).state == state
+
+
+def test_the_youngest_is_paused_by_what_is_held_and_not_by_what_is_planned() -> None:
+    line = Admission(100, peak_ratio=1.0)
+    declare(line, "old", 90, held=85)
+    declare(line, "young", 40, held=5)
+    line.update("old", 99)
+    assert (line.planned, line.overload()) == (139, [])
+    line.grow("young", 12)
+    assert [ticket.token for ticket in line.overload()] == ["young"], "its next step may be as large: 85 and 19"
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=8))
+def test_the_fullest_moment_is_that_of_runs_which_grow_side_by_side(runs: list[tuple[int, int]]) -> None:
+    tickets = [
+        Ticket(token=str(n), serial=0, run="", owner="", blocks=held + lacks, held=held)
+        for n, (held, lacks) in enumerate(runs)
+    ]
+    planned = Planned()
+    for ticket in tickets[1:]:
+        planned.add(ticket)
+    grown = [sum(held + min(x, lacks) for held, lacks in runs if lacks >= x or not lacks) for x in range(31)]
+    assert planned.peak(tickets[0]) == max(grown)
+    assert planned.peak(tickets[0]) <= planned.blocks + tickets[0].blocks
 
 
 def test_a_shared_anchor_is_counted_once() -> None:
@@ -187,7 +249,8 @@ class Life:
     def add(self, token: str, parent: str | None) -> None:
         self.left[token] = self.random.randint(1, 4)
         self.parents[token] = parent
-        declare(self.line, token, self.random.randint(0, 30), parent=parent)
+        held = self.random.choice([None, self.random.randint(0, 30)])
+        declare(self.line, token, self.random.randint(0, 30), parent=parent, held=held)
 
     def step(self, now: float) -> None:
         self.line.admit(now)
@@ -196,7 +259,7 @@ class Life:
             assert ticket is not None
             if ticket.state != "admitted":
                 continue
-            self.line.update(token, self.random.randint(0, 30))
+            self.random.choice([self.line.update, self.line.grow])(token, self.random.randint(0, 30))
             waits = any(parent == token for child, parent in self.parents.items() if child in self.left)
             self.left[token] -= 1
             if self.left[token] <= 0 and not waits:

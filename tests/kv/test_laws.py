@@ -101,9 +101,9 @@ class Machine(RuleBasedStateMachine):
         self.policy.settle(self.now)
         assert all(lease.expires > self.now for lease in self.policy.leases.table)
 
-    @rule(blocks=st.integers(0, 50), ttl=st.floats(1, 30))
-    def admit(self, blocks: int, ttl: float) -> None:
-        ticket = self.policy.admit(run="r", blocks=blocks, ttl=ttl, now=self.now)
+    @rule(blocks=st.integers(0, 50), held=st.none() | st.integers(0, 60), ttl=st.floats(1, 30))
+    def admit(self, blocks: int, held: int | None, ttl: float) -> None:
+        ticket = self.policy.admit(run="r", blocks=blocks, ttl=ttl, now=self.now, held=held)
         self.tickets.append(ticket.token)
 
     @precondition(lambda self: self.tickets)

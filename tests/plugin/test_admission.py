@@ -26,6 +26,18 @@ def test_a_run_that_does_not_fit_is_held_and_starts_when_another_leaves(make_cor
     assert core.reports[held]["lease"] is not None
 
 
+def test_one_that_holds_little_yet_starts_beside_one_that_is_about_to_end(make_core: Make) -> None:
+    core = make_core()
+    old = admit(core, "old", 36, held=10)
+    unknown = admit(core, "unknown", 30)
+    assert unknown["state"] == "queued"
+    core.call("leave", tickets=[unknown["ticket"]])
+    core.one(prompt(1, 120), run="old", ticket=old["ticket"], ttl=60.0)
+    assert core.call("stats")["planned_blocks"] == 36
+    assert admit(core, "young", 30, held=3)["state"] == "admitted"
+    assert "held: must be a whole number from 0" in admit(core, "bad", 5, held=-1)["error"]
+
+
 def test_an_engine_with_held_requests_only_does_not_spin_and_counts_them(make_core: Make) -> None:
     core = make_core()
     admit(core, "a", 50)

@@ -241,7 +241,7 @@ class ManagedPair(Pair):
         rng, tokens = self.rng, [lease.token for lease in self.policies[1].leases.table]
         operation, payload = rng.choice(
             [
-                ("admit", {"run": "r", "blocks": rng.randint(1, self.ours.pool.size), "ttl": rng.choice([3.0, 30.0])}),
+                ("admit", self._declaration(rng)),
                 ("leave", {"tickets": [rng.choice(self.tickets)] if self.tickets else []}),
                 ("release", {"tokens": [rng.choice(tokens)] if tokens else []}),
                 ("update", {"ticket": rng.choice(self.tickets or [""]), "blocks": rng.randint(1, self.ours.pool.size)}),
@@ -253,6 +253,11 @@ class ManagedPair(Pair):
             self.tickets.append(answers[0]["ticket"])
         self.real.release_admitted()
         self.ours.release_admitted()
+
+    def _declaration(self, rng: random.Random) -> dict[str, Any]:
+        blocks = rng.randint(1, self.ours.pool.size)
+        held = {"held": blocks // 3} if len(self.tickets) % 2 else {}
+        return {"run": "r", "blocks": blocks, "ttl": rng.choice([3.0, 30.0]), **held}
 
     def schedule(self) -> tuple[Any, Step]:
         self.time += self.rng.random()
