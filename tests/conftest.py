@@ -36,6 +36,14 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
         "kv": PolicySettings(kv_pool_ratio=0.9, prefetch_step=64),
         "forcing": True,
     },
+    # As that, with a second tier of 60 blocks and a way to spoil it; checksums of all blocks are compared.
+    "tier": {
+        "dtype": "float32",
+        "num_gpu_blocks_override": 129,
+        "max_model_len": 2048,
+        "kv": PolicySettings(kv_pool_ratio=0.9, cpu_tier_bytes=60 * 32 * 46_080, tier_verify=1.0),
+        "worker_extension_cls": "tier_vandal.TierVandal",
+    },
     # As the first, for long recorded prompts, with a way to spoil KV.
     "identity": {
         "dtype": "float32",

@@ -1,0 +1,194 @@
+"""The second tier inside a real vLLM: 128 usable blocks of 32 tokens and 60 more in host memory, float32."""
+
+import random
+from itertools import count
+from typing import Any
+
+import anyio
+import pytest
+
+from agentkv.engines.base import GenerateRequest
+from agentkv.engines.vllm import VLLMEngine
+from agentkv.kv import Directive, Grant
+
+pytestmark = pytest.mark.vllm("tier")
+
+BLOCK = 32
+LENGTH = 20
+CHAIN = LENGTH * BLOCK
+WORN: set[str] = set()
+NUMBERS = count()
+
+
+def tokens(length: int) -> list[int]:
+    return random.Random(f"tier/{next(NUMBERS)}").choices(range(100, 40_000), k=length)
+
+
+class Answer:
+    def __init__(self, cached: int, grant: Grant | None, ids: tuple[int, ...]) -> None:
+        self.cached, self.grant, self.ids = cached, grant, ids
+
+    @property
+    def token(self) -> str:
+        assert self.grant is not None
+        assert self.grant.token is not None
+        return self.grant.token
+
+
+async def ask(
+    engine: VLLMEngine, ids: list[int], directive: Directive | None = None, *, most: int = 3, reuse: bool = True
+) -> Answer:
+    request = GenerateRequest(
+        request_id=f"t{next(NUMBERS)}", token_ids=ids, max_tokens=most, directive=directive, reuse=reuse
+    )
+    deltas = [delta async for delta in engine.generate(request)]
+    assert deltas[-1].usage is not None
+    return Answer(deltas[-1].usage.cached, deltas[-1].grant, tuple(i for delta in deltas for i in delta.token_ids))
+
+
+def lease(**more: Any) -> Directive:
+    return Directive(**{"run": "tier", "ttl": 60.0, **more})
+
+
+async def until(engine: VLLMEngine, holds: Any) -> dict[str, Any]:
+    """The engine's counters as soon as they hold; nothing but utility calls and idle steps goes on meanwhile."""
+    with anyio.fail_after(20):
+        while not holds(stats := await engine.kv("stats", {})):
+            await anyio.lowlevel.checkpoint()
+    return stats
+
+
+async def still(engine: VLLMEngine) -> dict[str, Any]:
+    return await until(engine, lambda stats: stats["tier_moving"] == {"demote": 0, "promote": 0})
+
+
+async def crowd_out(engine: VLLMEngine) -> None:
+    """Have what nobody holds in the pool written over by others: what has left it goes first, behind unused blocks."""
+    for _ in range(1 if engine.info.engine_id in WORN else 3):
+        await ask(engine, tokens(45 * BLOCK), most=1)
+    WORN.add(engine.info.engine_id)
+
+
+async def check_clean(engine: VLLMEngine, *held: str) -> None:
+    await engine.kv("release", {"tokens": list(held)})
+    stats = await until(
+        engine, lambda s: s["free_blocks"] == s["pool_blocks"] and s["tier_moving"] == {"demote": 0, "promote": 0}
+    )
+    assert stats["leases"] == stats["tier_used"] == stats["tier_away"] == stats["tier_waiting"] == 0, stats
+    assert stats["errors"] == {}
+
+
+async def cold(engine: VLLMEngine, ids: list[int]) -> tuple[int, ...]:
+    """What the model says when nothing cached is read: in float32 that is what an untouched engine says."""
+    return (await ask(engine, ids, reuse=False)).ids
+
+
+async def test_it_says_what_it_reserved(vllm_engine: VLLMEngine) -> None:
+    assert vllm_engine.info.capabilities["tier"] == "on"
+    assert (await vllm_engine.kv("info", {}))["tier_slots"] == 60
+    await check_clean(vllm_engine)
+
+
+async def test_an_idle_engine_demotes_and_the_chain_goes_on_as_if_nothing_had_happened(vllm_engine: VLLMEngine) -> None:
+    chain = tokens(CHAIN)
+    token = (await ask(vllm_engine, chain, lease())).token
+    assert (await vllm_engine.kv("demote", {"tokens": [token]}))["reasons"] == [None]
+    stats = await until(vllm_engine, lambda stats: stats["tier_away"] == LENGTH)
+    assert stats["free_blocks"] == stats["pool_blocks"]
+    await crowd_out(vllm_engine)
+    longer = [*chain, *tokens(40)]
+    resumed = await ask(vllm_engine, longer, lease(lease=token, resume=True, ttl=0.0))
+    assert resumed.cached == CHAIN
+    assert resumed.ids == await cold(vllm_engine, longer)
+    events = (await vllm_engine.kv("events", {"after": 0, "limit": 4096}))["events"]
+    waits = [event for event in events if event["kind"] == "tier.wait"]
+    assert waits[-1]["blocks"] == LENGTH
+    await check_clean(vllm_engine, token)
+
+
+async def test_an_idle_engine_promotes(vllm_engine: VLLMEngine) -> None:
+    chain = tokens(CHAIN)
+    token = (await ask(vllm_engine, chain, lease())).token
+    await vllm_engine.kv("demote", {"tokens": [token]})
+    await until(vllm_engine, lambda stats: stats["tier_away"] == LENGTH)
+    await crowd_out(vllm_engine)
+    assert (await vllm_engine.kv("promote", {"tokens": [token]}))["reasons"] == [None]
+    stats = await until(vllm_engine, lambda stats: stats["tier_away"] == 0)
+    assert stats["leased_blocks"] == LENGTH
+    # An ordinary hit for anybody, also for who knows of no lease.
+    again = await ask(vllm_engine, [*chain, 7])
+    assert again.cached == CHAIN
+    assert again.ids == await cold(vllm_engine, [*chain, 7])
+    await check_clean(vllm_engine, token)
+
+
+async def test_chains_that_do_not_fit_together_all_stay_alive(vllm_engine: VLLMEngine) -> None:
+    before = (await vllm_engine.kv("stats", {}))["records"]
+    chains = [tokens(CHAIN) for _ in range(6)]
+    grants = [(await ask(vllm_engine, chain, lease(expected_reuse=float(n)))).token for n, chain in enumerate(chains)]
+    for _ in range(2):
+        for n, chain in enumerate(chains):
+            known = (len(chain) - 1) // BLOCK * BLOCK
+            chain.extend(tokens(2 * BLOCK))
+            answer = await ask(vllm_engine, chain, lease(lease=grants[n], resume=True, expected_reuse=9.0), most=1)
+            assert answer.cached >= known, "no full block is computed twice"
+    stats = await still(vllm_engine)
+    lost = [kind for kind, n in stats["records"].items() if kind.startswith("lease.evict") and n > before.get(kind, 0)]
+    assert lost == []
+    assert stats["tier_totals"]["left"] > 0
+    for chain in chains[:1]:
+        assert (await ask(vllm_engine, [*chain, 5], lease(ttl=0.0))).ids == await cold(vllm_engine, [*chain, 5])
+    await check_clean(vllm_engine, *grants)
+
+
+async def test_a_chain_that_resumes_in_the_middle_of_its_own_demotion(vllm_engine: VLLMEngine) -> None:
+    chain = tokens(CHAIN)
+    token = (await ask(vllm_engine, chain, lease())).token
+    longer = [*chain, *tokens(5)]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(vllm_engine.kv, "demote", {"tokens": [token]})
+        answer = await ask(vllm_engine, longer, lease(lease=token, resume=True))
+    assert answer.cached == CHAIN
+    assert answer.ids == await cold(vllm_engine, longer)
+    await check_clean(vllm_engine, token)
+
+
+async def test_what_was_spoilt_in_host_memory_is_computed_again_and_counted(vllm_engine: VLLMEngine) -> None:
+    chain = tokens(CHAIN)
+    token = (await ask(vllm_engine, chain, lease())).token
+    await vllm_engine.kv("demote", {"tokens": [token]})
+    await until(vllm_engine, lambda stats: stats["tier_away"] == LENGTH)
+    await crowd_out(vllm_engine)
+    assert await vllm_engine._llm().collective_rpc("spoil_host_memory") == [60]
+    longer = [*chain, *tokens(40)]
+    answer = await ask(vllm_engine, longer, lease(lease=token, resume=True, ttl=0.0))
+    assert answer.cached == 0
+    assert answer.ids == await cold(vllm_engine, longer)
+    assert (await vllm_engine.kv("stats", {}))["tier_failed"] == LENGTH
+    await check_clean(vllm_engine, token)
+
+
+async def test_an_aborted_requests_chain_comes_back_for_the_next_one(vllm_engine: VLLMEngine) -> None:
+    chain = tokens(CHAIN)
+    token = (await ask(vllm_engine, chain, lease())).token
+    await vllm_engine.kv("demote", {"tokens": [token]})
+    await until(vllm_engine, lambda stats: stats["tier_away"] == LENGTH)
+    await crowd_out(vllm_engine)
+    longer = [*chain, *tokens(200)]
+    with anyio.move_on_after(0.02):
+        await ask(vllm_engine, longer, lease(lease=token, resume=True))
+    answer = await ask(vllm_engine, longer, lease(lease=token, resume=True, ttl=0.0))
+    assert answer.cached >= CHAIN
+    assert answer.ids == await cold(vllm_engine, longer)
+    await check_clean(vllm_engine, token)
+
+
+async def test_a_reset_forgets_both_tiers(vllm_engine: VLLMEngine) -> None:
+    chain = tokens(CHAIN)
+    token = (await ask(vllm_engine, chain, lease())).token
+    await vllm_engine.kv("demote", {"tokens": [token]})
+    await until(vllm_engine, lambda stats: stats["tier_away"] == LENGTH)
+    answer = await vllm_engine.kv("reset", {})
+    assert (answer["leases_dropped"], answer["done"]) == (1, True)
+    assert (await ask(vllm_engine, [*chain, 7])).cached == 0
+    await check_clean(vllm_engine)

@@ -1,0 +1,17 @@
+"""What spoils the second tier's host memory inside vLLM's worker, for tests."""
+
+from typing import Any
+
+from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+__all__ = ("TierVandal",)
+
+
+class TierVandal:
+    """Mixed into vLLM's worker by ``worker_extension_cls``."""
+
+    def spoil_host_memory(self) -> int:
+        """Flip a bit of every block in host memory; how many there are."""
+        host: Any = get_kv_transfer_group()._host  # type: ignore[attr-defined]
+        host.memory[:, 7] ^= 1
+        return len(host.memory)
