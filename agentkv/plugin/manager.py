@@ -76,8 +76,14 @@ class KVManager:
             self.errors[name] += 1
             self.policy.records.add("error", self.now(), reason=f"{name}: {type(error).__name__}: {error}"[:200])
             if self.errors.total() == MAX_ERRORS:
-                self._off(f"{MAX_ERRORS} errors, the last one in {name}")
+                self._give_up(f"{MAX_ERRORS} errors, the last one in {name}")
             return None
+
+    def _give_up(self, reason: str) -> None:
+        try:
+            self._off(reason)
+        except Exception:  # the books that made the errors may be too broken to be closed
+            logger.exception("agentkv: not everything that was held could be let go of")
 
     # Requests
 

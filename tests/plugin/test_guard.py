@@ -97,6 +97,23 @@ def test_too_many_errors_turn_the_management_off_and_let_go_of_everything(
     assert core.call("stats") == {"error": "leases: off: 32 errors, the last one in _before_step"}
 
 
+def test_a_policy_too_broken_to_be_turned_off_does_not_end_the_engine(
+    make_core: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = make_core()
+    core.one(list(range(20)), run="r", ttl=60.0)
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(core.scheduler.kv, "settle", broken)
+    monkeypatch.setattr(core.scheduler.kv.policy.leases.table, "drop", broken)
+    name = core.add(list(range(50, 90)), max_tokens=60)
+    core.run()
+    assert core.scheduler.kv is None
+    assert len(core.outputs[name]) == 60
+
+
 @pytest.mark.parametrize("version", ["0.25.1", "0.33.0", "1.0", "dev"])
 def test_an_untested_version_of_vllm_runs_alone_with_one_warning(
     make_core: Make, monkeypatch: pytest.MonkeyPatch, version: str
