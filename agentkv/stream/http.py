@@ -30,7 +30,7 @@ async def http(
     ``hosts`` are the only ones that are ever contacted, also through redirects: names, as ``"example.org"``, or names
     with a port, as ``"localhost:8000"``; a name alone allows the scheme's own port. ``headers`` are sent to the first
     host alone. No proxy and no stored credentials are used. ``timeout`` bounds the silence
-    between two pieces, in seconds.
+    between two pieces, in seconds; ``most_bytes`` the text, unpacked and in UTF-8.
 
     Raises ``ToolFailed`` for what the model may hear of: a host that is not allowed, a status of 400 or more, more than
     ``most_bytes``, a connection that fails. Raises ``SetupError`` where httpx is not installed.
@@ -61,10 +61,13 @@ async def http(
 async def _body(response: "httpx.Response", most_bytes: int) -> AsyncGenerator[str, None]:
     if response.status_code >= 400:
         raise ToolFailed(f"{response.url.host} answered with status {response.status_code}")
+    got = 0
     async for text in response.aiter_text():
-        yield text
-        if response.num_bytes_downloaded > most_bytes:
+        # Of the text and not of what came over the wire: a few compressed bytes can be a lot of text.
+        got += len(text.encode())
+        if got > most_bytes:
             raise ToolFailed(f"{response.url.host} sent more than {most_bytes} bytes")
+        yield text
 
 
 def _check(url: str, hosts: Collection[str]) -> None:

@@ -1,6 +1,7 @@
 """HTTP bodies as a stream of text, from a server on this machine."""
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -117,15 +118,18 @@ async def test_a_circle_of_redirects_ends(server: Server) -> None:
 
 
 async def test_errors_and_long_bodies_are_failures_that_the_model_hears_of(server: Server) -> None:
+    packed = HEAD.replace("Connection", "Content-Encoding: gzip\r\nConnection")
     server.answers |= {
         "/": says(head="HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
         "/long": says(*[b"x" * 1000] * 50),
+        "/packed": says(gzip.compress(b"x" * 1_000_000), head=packed),
     }
     hosts = [f"127.0.0.1:{server.port}"]
     with pytest.raises(ToolFailed, match=r"^127\.0\.0\.1 answered with status 404$"):
         await read(server.url("/"), hosts=hosts)
-    with pytest.raises(ToolFailed, match="sent more than 20000 bytes"):
-        await read(server.url("/long"), hosts=hosts, most_bytes=20_000)
+    for path in ("/long", "/packed"):
+        with pytest.raises(ToolFailed, match="sent more than 20000 bytes"):
+            await read(server.url(path), hosts=hosts, most_bytes=20_000)
     with pytest.raises(ToolFailed, match="ConnectError"):
         await read("http://127.0.0.1:9/", hosts=["127.0.0.1:9"], timeout=5)
 
