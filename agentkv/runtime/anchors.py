@@ -4,6 +4,7 @@ import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import Any
 
 from attrs import define
@@ -23,6 +24,7 @@ AnchorKey = tuple[str, tuple[int, ...], str | None]
 
 @define
 class _Anchor:
+    number: int
     ids: tuple[int, ...]
     ledger: Ledger
     ttl: float
@@ -37,6 +39,7 @@ class Anchors:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._held: dict[AnchorKey, _Anchor] = {}
+        self._numbers = count(1)
         self._jobs: Feed[Callable[[], Awaitable[None]]] = Feed()
 
     def hold(self, agent: AgentProgram, salt: str | None, ledger: Ledger, ttl: float) -> AnchorKey | None:
@@ -52,7 +55,7 @@ class Anchors:
         anchor, now = self._held.get(key), self._engine.clock.now()
         if anchor is None or anchor.until < now:
             # One token more than the whole blocks, or the last of them would be computed again.
-            anchor = self._held[key] = _Anchor(agent.anchor[: whole + 1], ledger, ttl)
+            anchor = self._held[key] = _Anchor(next(self._numbers), agent.anchor[: whole + 1], ledger, ttl)
         else:
             anchor.users += 1
             anchor.ttl, anchor.until = max(anchor.ttl, ttl), math.inf
@@ -101,7 +104,7 @@ class Anchors:
             return
         name, _, salt = key
         request = PrefillRequest(
-            request_id=f"anchor/{name}/{id(anchor)}",
+            request_id=f"anchor/{name}/{anchor.number}",
             token_ids=list(anchor.ids),
             cache_salt=salt,
             tag=f"anchor/{name}",
@@ -117,5 +120,5 @@ class Anchors:
         anchor.ledger.keeping(receipt)
         anchor.token = None if receipt.grant is None else receipt.grant.token
         if not anchor.users and anchor.token is not None:
-            # its last user left meanwhile
+            # Its last user left meanwhile.
             self._jobs.put(partial(self._leave, anchor.token, anchor.ttl))
