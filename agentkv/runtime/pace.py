@@ -1,6 +1,6 @@
 """When prefetches go to an engine: those of all its runs together, as its load allows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import anyio
@@ -75,7 +75,7 @@ class Pace:
         """While the body runs, a generation is in the engine that is expected to compute ``tokens`` of its prompt."""
         metered = self._meter.generation(self._engine.clock.now(), tokens)
         try:
-            yield Generating(self, metered)
+            yield Generating(metered, self._engine.clock.now, self._look)
         finally:
             metered.close(self._engine.clock.now())
             self._look()
@@ -85,7 +85,7 @@ class Pace:
         """While the body runs, a prefetch of ``tokens`` is in the engine."""
         metered = self._meter.prefetch(self._engine.clock.now(), tokens)
         try:
-            yield Prefetching(self, metered)
+            yield Prefetching(metered, self._engine.clock.now)
         finally:
             self._meter.prefetched()
 
@@ -112,26 +112,27 @@ class Pace:
 class Generating:
     """A generation in the engine, for who sent it to tell how it goes."""
 
-    _pace: Pace
     _metered: Metered
+    _now: Callable[[], float]
+    _look: Callable[[], None]
 
     def first(self) -> None:
         """Its first token is there."""
-        self._metered.first(self._pace._engine.clock.now())
-        self._pace._look()
+        self._metered.first(self._now())
+        self._look()
 
     def done(self, generated: int) -> None:
         """It has ended, with ``generated`` tokens."""
-        self._metered.done(self._pace._engine.clock.now(), generated)
+        self._metered.done(self._now(), generated)
 
 
 @frozen
 class Prefetching:
     """A prefetch in the engine, likewise."""
 
-    _pace: Pace
     _metered: Metered
+    _now: Callable[[], float]
 
     def done(self, computed: int) -> None:
         """It has ended and computed ``computed`` tokens."""
-        self._metered.computed(self._pace._engine.clock.now(), computed)
+        self._metered.computed(self._now(), computed)

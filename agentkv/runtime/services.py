@@ -1,6 +1,6 @@
 """What all runs of a runtime share, and what a caller asked for of one."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 from attrs import field, frozen
@@ -15,19 +15,27 @@ from agentkv.runtime.pace import Pace
 from agentkv.runtime.records import KVRecords
 from agentkv.store import Store
 
-__all__ = ("Order", "Services", "share")
+__all__ = ("Living", "Order", "Services", "share")
 
 # Worker threads for sync tools of all runs together.
 TOOL_THREADS = 64
+
+
+class Living(Protocol):
+    """A run, or a chain worked by hand, that holds something in the engine."""
+
+    async def stop(self) -> None:
+        """End it, and wait until nothing of it is left in the engine."""
+        ...
 
 
 @frozen(kw_only=True)
 class Services:
     """What all runs of a runtime share.
 
-    ``live`` are the runs that have not ended, ``pace`` says when they may prefill ahead.
-    ``threads`` bounds the worker threads of sync tools;
-    ``tool_times`` and ``working_sets`` are what was learnt from earlier runs, ``memos`` what tools gave in these.
+    ``live`` are the runs that have not ended and the chains that were not released; ``pace`` says when they may prefill
+    ahead. ``threads`` bounds the worker threads of sync tools. ``tool_times`` and ``working_sets`` are what was learnt
+    from earlier runs, ``memos`` what tools gave in these.
     """
 
     engine: Engine
@@ -42,7 +50,7 @@ class Services:
     tool_times: ToolTimes
     working_sets: WorkingSets
     memos: Memos
-    live: set[Any] = field(factory=set)
+    live: set[Living] = field(factory=set)
 
 
 def share(engine: Engine, store: Store, kv: KVConfig, memos: Memos) -> Services:
