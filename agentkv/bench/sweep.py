@@ -13,7 +13,7 @@ from agentkv.bench.runner import Benchmark, run_benchmark
 from agentkv.bench.seed import SeedShape
 from agentkv.errors import SetupError
 
-__all__ = ("SWEPT", "Grid", "sweep", "sweep_lines", "worse_than_best")
+__all__ = ("SWEPT", "Grid", "sweep", "sweep_lines")
 
 SWEPT = ("stock", "bidirectional", "auto")
 # Room for all: what is compared is prefilling ahead, not what a short pool does.
@@ -81,12 +81,6 @@ async def sweep(engine: str, grid: Grid, *, block: int, progress: Callable[[str]
         rows.append({**row, "modes": {mode: _together([each[mode] for each in results]) for mode in SWEPT}})
         progress(f"{prompt} tokens, {calls} calls of {delay} s")
     return rows
-
-
-def worse_than_best(row: Mapping[str, Any], mode: str, figure: str) -> float:
-    """By which part ``mode``'s figure is above the better one of stock and bidirectional; below 0: it is better."""
-    best = min(row["modes"][each][figure] for each in ("stock", "bidirectional"))
-    return float(row["modes"][mode][figure] / best - 1)
 
 
 def sweep_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -73,10 +73,10 @@ class HostCopies:
         if copy is None or copy.slot != slot:
             self._orphans.pop(slot)
             heapq.heappush(self._free, slot)
-        elif good:
-            copy.ready = True
-        else:
-            copy.ready = True
+            return
+        # No transfer writes it any more, so that what did not arrive gives its slot back at once.
+        copy.ready = True
+        if not good:
             self.discard(digest)
 
     def pin(self, digests: Iterable[bytes]) -> list[int]:

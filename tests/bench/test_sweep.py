@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from agentkv.bench import Delay
-from agentkv.bench.sweep import Grid, sweep, sweep_lines, worse_than_best
+from agentkv.bench.sweep import Grid, sweep, sweep_lines
 from agentkv.cli.main import main
 from agentkv.errors import SetupError
 
@@ -36,8 +36,9 @@ def rows() -> list[dict[str, Any]]:
 
 def test_auto_is_never_much_worse_than_the_better_of_the_two(rows: list[dict[str, Any]]) -> None:
     for row in rows:
-        assert worse_than_best(row, "auto", "mean") <= 0.03, row
-        assert worse_than_best(row, "auto", "task_s") <= 0.03, row
+        for figure in ("mean", "task_s"):
+            best = min(row["modes"][mode][figure] for mode in ("stock", "bidirectional"))
+            assert row["modes"]["auto"][figure] <= 1.03 * best, row
 
 
 def test_it_pays_where_tools_take_their_time(rows: list[dict[str, Any]]) -> None:
