@@ -29,7 +29,8 @@ ORDER = (
 RANK = {part: rank for rank, row in enumerate(ORDER) for part in row}
 FACADE = ""
 FACADE_USERS = frozenset({"bench", "cli", "__main__"})
-CORE = frozenset({"errors", "bounds", "config", "tools", "kv", "chain", "graph", "follow", "engines.base", "runtime"})
+# All up to the runtime but the engines, and what runs inside of one.
+CORE = frozenset(part for row in ORDER[: RANK["runtime"] + 1] for part in row) - {"engines", "plugin"}
 HEAVY = frozenset({"torch", "vllm", "transformers"})
 PLUGIN_OWN = frozenset({"errors", "kv", "plugin"})
 PLUGIN_FOREIGN = frozenset({"agentkv", "attrs", "torch", "typing_extensions", "vllm"})
