@@ -1,11 +1,12 @@
 """What one chain of a run has under way: the main chain's, or a branch's."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import anyio
 from anyio.abc import TaskStatus
 
-from agentkv.errors import AdmissionRefused, AgentKVError, EngineUnavailable, StoreError
+from agentkv.errors import AdmissionRefused, AgentKVError, EngineError, EngineUnavailable, StoreError
 from agentkv.graph.path import Path
 from agentkv.runtime.dispatcher import Dispatcher
 from agentkv.runtime.follower import Follower
@@ -63,7 +64,12 @@ class Lane:
 
     def expect(self, seconds: float | None) -> None:
         """The lane's chains are wanted again in ``seconds``, None if that is not known."""
-        self._tasks.start_soon(self.tenure.waiting, seconds)
+        self._tasks.start_soon(self._expect, seconds)
+
+    async def _expect(self, seconds: float | None) -> None:
+        # A hint to the engine: one that does not take it, or is gone, says so to the next request.
+        with suppress(EngineError):
+            await self.tenure.waiting(seconds)
 
     def start(self, work: Callable[[], Awaitable[News]], name: str) -> None:
         """Start a task whose outcome, or error, is reported. Not every error is the branch's own: the journal's ends

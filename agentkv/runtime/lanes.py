@@ -1,7 +1,10 @@
 """The lanes of a run: the main chain's, and those of its branches as they come and go."""
 
+from contextlib import suppress
+
 from anyio.abc import TaskGroup
 
+from agentkv.errors import EngineError
 from agentkv.graph.path import Path
 from agentkv.runtime.heartbeat import Heartbeat
 from agentkv.runtime.lane import Lane
@@ -49,14 +52,17 @@ class Lanes:
     async def leave(self, branch: Path) -> None:
         """Stop what ``branch`` and its branches have under way, then give back what they hold."""
         for lane in await self._end(branch):
-            await lane.tenure.leave()
+            # What cannot be given back expires; that is no reason to end the run.
+            with suppress(EngineError):
+                await lane.tenure.leave()
 
     async def adopt(self, branch: Path) -> None:
         """Let what ``branch`` holds be held for the chain that it came from. Nothing of it is under way."""
         outer = self._lanes[branch[:-1]].tenure
         for lane in await self._end(branch):
             if lane.branch == branch:
-                await outer.take_over(lane.tenure)
+                with suppress(EngineError):
+                    await outer.take_over(lane.tenure)
 
     async def close(self) -> None:
         """The run is over, and nothing of it is under way: give back all that it holds."""

@@ -6,9 +6,11 @@ from typing import Any, Literal
 import pytest
 
 import agentkv as akv
-from agentkv.errors import EngineUnavailable
+from agentkv.engines.sim import SimEngine
+from agentkv.errors import EngineError, EngineUnavailable
+from agentkv.kv import PolicySettings
 from agentkv.store import MemoryStore
-from agentkv.testing import ScriptedTurn, call, label, say
+from agentkv.testing import Script, ScriptedTurn, call, label, say
 
 from .conftest import Open, check_journal
 
@@ -246,6 +248,22 @@ async def test_an_engine_that_is_gone_ends_the_run_whatever_its_branches_may_do(
                 await engine.aclose()
         with pytest.raises(EngineUnavailable):
             await run.result()
+
+
+class Unheard(SimEngine):
+    """An engine that does not answer what its clients say about leases and places they have."""
+
+    async def kv(self, operation: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        if operation in ("renew", "release", "leave"):
+            raise EngineError(f"{operation}: no answer")
+        return await super().kv(operation, payload)
+
+
+async def test_hints_that_the_engine_does_not_take_end_no_run() -> None:
+    turns = {"": [say("Hm."), say("Done.")], **{f"ways.{way}": [call("look", seconds=3), say(way)] for way in WAYS}}
+    engine = Unheard(Script(turns), kv=PolicySettings())
+    async with akv.Runtime(engine) as rt:
+        assert (await rt.run(forked(akv.first(), tools=None), "Go")).output == "Done."
 
 
 @pytest.mark.parametrize(
