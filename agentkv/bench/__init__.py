@@ -2,9 +2,9 @@
 
 from agentkv.bench.chat import find_chat
 from agentkv.bench.delay import Delay
+from agentkv.bench.delay_scaling import DelayScaling
 from agentkv.bench.hashes import Hashes, choose_sessions
 from agentkv.bench.modes import DEFAULT_POOL_RATIO, MODES, ModeConfig, find_modes
-from agentkv.bench.pace import Pace
 from agentkv.bench.page import page, require_plotting
 from agentkv.bench.replay import Replay, choose_stories
 from agentkv.bench.runner import Benchmark, run_benchmark
@@ -19,9 +19,9 @@ __all__ = (
     "MODES",
     "Benchmark",
     "Delay",
+    "DelayScaling",
     "Hashes",
     "ModeConfig",
-    "Pace",
     "Replay",
     "SeedShape",
     "Teller",

@@ -11,7 +11,7 @@ from attrs import evolve, field, frozen
 
 from agentkv.bench.block_text import BlockText
 from agentkv.bench.common_prefix import common_prefix
-from agentkv.bench.pace import Pace
+from agentkv.bench.delay_scaling import DelayScaling
 from agentkv.bench.workload import AgentPlan, Arrival, Output, Wait
 from agentkv.chain import Segment
 from agentkv.errors import SetupError
@@ -24,7 +24,7 @@ NAME = "session"
 
 @frozen(kw_only=True)
 class HashPlan(AgentPlan):
-    """One session. Its waits are the recorded ones by ``pace``; ids are made up when they are asked for."""
+    """One session. Its waits are the recorded ones by ``scaling``; ids are made up when they are asked for."""
 
     number: int
     starts_at: float
@@ -32,7 +32,7 @@ class HashPlan(AgentPlan):
     group: str
     anchor_tokens: int
     text: BlockText
-    pace: Pace
+    scaling: DelayScaling
 
     @property
     def requests(self) -> tuple[HashRequest, ...]:
@@ -48,7 +48,7 @@ class HashPlan(AgentPlan):
     def waits(self) -> tuple[Wait, ...]:
         """The recorded think times."""
         return tuple(
-            Wait(seconds=self.pace.seconds(r.think or 0.0), name=NAME, source="tool" if r.after_tool else "user")
+            Wait(seconds=self.scaling.seconds(r.think or 0.0), name=NAME, source="tool" if r.after_tool else "user")
             for r in self.requests[1:]
         )
 
@@ -86,7 +86,7 @@ class Hashes:
 
     sessions: tuple[HashSession, ...] = field()
     cut: int
-    pace: Pace
+    scaling: DelayScaling
     start_spread: float | None
     seed: int
     source: dict[str, Any]
@@ -111,7 +111,7 @@ class Hashes:
     @property
     def delays(self) -> str:
         """Where the waits come from."""
-        return f"recorded think times{self.pace.factor}{self.pace.bound}"
+        return f"recorded think times{self.scaling.factor}{self.scaling.bound}"
 
     @cached_property
     def plans(self) -> tuple[HashPlan, ...]:
@@ -126,7 +126,7 @@ class Hashes:
                 group=_group(session),
                 anchor_tokens=groups[_group(session)],
                 text=BlockText(self.seed, session),
-                pace=self.pace,
+                scaling=self.scaling,
             )
             for number, session in enumerate(self.sessions)
         )
@@ -174,8 +174,8 @@ class Hashes:
             "seed": self.seed,
             "tokens": {"least": lengths[0], "median": lengths[len(lengths) // 2], "most": lengths[-1]},
             "generations": sum(len(session.requests) for session in self.sessions),
-            "delay_scale": self.pace.scale,
-            "delay_cap": self.pace.cap,
+            "delay_scale": self.scaling.scale,
+            "delay_cap": self.scaling.cap,
         }
 
     @cached_property
@@ -184,10 +184,10 @@ class Hashes:
         begun = [session for session in self.sessions if session.spawn is None]
         first = min(session.requests[0].at for session in begun)
         if self.start_spread is None:
-            found = {each.id: self.pace.scale * (each.requests[0].at - first) for each in begun}
+            found = {each.id: self.scaling.scale * (each.requests[0].at - first) for each in begun}
         else:
             found = {session.id: at * self.start_spread / len(begun) for at, session in enumerate(begun)}
-        spawned = {each.id: self.pace.seconds(each.spawn.after) for each in self.sessions if each.spawn is not None}
+        spawned = {each.id: self.scaling.seconds(each.spawn.after) for each in self.sessions if each.spawn is not None}
         return {**found, **spawned}
 
     def _groups(self) -> dict[str, int]:

@@ -131,9 +131,9 @@ class Replay:
     @property
     def delays(self) -> str:
         """How many waits are recorded, transplanted from other agents, made up."""
-        factor = {"transplanted": self.times.pace.factor}
+        factor = {"transplanted": self.times.scaling.factor}
         counts = (f"{count} {origin}{factor.get(origin, '')}" for origin, count in self.origins.items() if count)
-        return ", ".join(counts) + self.times.pace.bound
+        return ", ".join(counts) + self.times.scaling.bound
 
     @cached_property
     def origins(self) -> dict[str, int]:
@@ -167,8 +167,8 @@ class Replay:
             "generations": sum(len(story.outputs) for story in self.stories),
             "anchors": len({story.group for story in self.stories}),
             "delay_origins": self.origins,
-            "delay_scale": self.times.pace.scale,
-            "delay_cap": self.times.pace.cap,
+            "delay_scale": self.times.scaling.scale,
+            "delay_cap": self.times.scaling.cap,
         }
 
     def _plan(self, number: int, story: Story) -> tuple[ReplayPlan, list[Origin]]:

@@ -8,7 +8,7 @@ from typing import Literal
 from attrs import field, frozen
 
 from agentkv.bench.delay import Delay
-from agentkv.bench.pace import Pace
+from agentkv.bench.delay_scaling import DelayScaling
 from agentkv.errors import SetupError
 from agentkv.trace import read_hashes
 
@@ -43,19 +43,19 @@ def read_think_times(files: Iterable[Path]) -> ThinkTimes:
 class WaitingTimes:
     """Where a wait's seconds come from.
 
-    What was recorded comes first; then ``think`` times, transplanted from other agents' sessions, at ``pace``; then the
-    made-up ``tool`` and ``user``. None is longer than the pace's cap.
+    What was recorded comes first; then ``think`` times, transplanted from other agents' sessions, multiplied as
+    ``scaling`` says; then the made-up ``tool`` and ``user``. None is longer than the scaling's cap.
     """
 
     tool: Delay
     user: Delay
     think: ThinkTimes | None = None
-    pace: Pace = field(factory=Pace)
+    scaling: DelayScaling = field(factory=DelayScaling)
 
     def of_tool(self, recorded: float | None, rng: Random) -> tuple[float, Origin]:
         """Seconds that one call takes, and where they come from."""
         if recorded is not None:
-            return self.pace.bounded(recorded), "recorded"
+            return self.scaling.bounded(recorded), "recorded"
         return self._drawn(self.think.tool if self.think else (), self.tool, rng)
 
     def of_user(self, rng: Random) -> tuple[float, Origin]:
@@ -64,5 +64,5 @@ class WaitingTimes:
 
     def _drawn(self, seen: Sequence[float], made_up: Delay, rng: Random) -> tuple[float, Origin]:
         if seen:
-            return self.pace.seconds(rng.choice(seen)), "transplanted"
-        return self.pace.bounded(made_up.draw(rng)), "drawn"
+            return self.scaling.seconds(rng.choice(seen)), "transplanted"
+        return self.scaling.bounded(made_up.draw(rng)), "drawn"

@@ -8,8 +8,8 @@ from typing import Any
 
 from agentkv.bench import (
     Delay,
+    DelayScaling,
     Hashes,
-    Pace,
     Replay,
     Teller,
     WaitingTimes,
@@ -84,7 +84,7 @@ def _replay(options: argparse.Namespace) -> Replay:
         tool=Delay.parse(options.tool_seconds),
         user=Delay.parse(options.user_seconds),
         think=None if options.think_times is None else read_think_times(_files(options.think_times, HASHES, BY_HASH)),
-        pace=Pace(scale=options.delay_scale, cap=options.delay_cap),
+        scaling=DelayScaling(scale=options.delay_scale, cap=options.delay_cap),
     )
     _progress(f"rendering conversations of {len(files)} files")
     stories = choose_stories(
@@ -105,7 +105,7 @@ def _hashes(options: argparse.Namespace) -> Hashes:
     return Hashes(
         sessions=sessions,
         cut=cut,
-        pace=Pace(scale=options.delay_scale, cap=options.delay_cap),
+        scaling=DelayScaling(scale=options.delay_scale, cap=options.delay_cap),
         start_spread=options.start_spread,
         seed=options.seed,
         source={"trace": [file.name for file in files]},

@@ -14,7 +14,7 @@ from agentkv.kv.mover import TierPool
 from agentkv.kv.operations import perform
 from agentkv.kv.order import CacheMode, eviction_key, in_order
 from agentkv.kv.policy import KVPolicy
-from agentkv.kv.prefetch import PrefetchLimit
+from agentkv.kv.prefetch_limit import PrefetchLimit
 from agentkv.kv.record import Record, Recorder, RecordKind
 from agentkv.kv.requests import LiveRequests
 from agentkv.kv.room import plan_cuts

@@ -17,7 +17,7 @@ from agentkv.kv.grant import Grant
 from agentkv.kv.keeper import NO_BLOCKS, LeaseKeeper
 from agentkv.kv.lease import BlockHolder, LeaseTable
 from agentkv.kv.mover import TierPool
-from agentkv.kv.prefetch import PrefetchLimit
+from agentkv.kv.prefetch_limit import PrefetchLimit
 from agentkv.kv.record import Recorder, RecordKind
 from agentkv.kv.room import HOPELESS_SECONDS
 from agentkv.kv.settings import PolicySettings

@@ -14,11 +14,12 @@ from agentkv.graph.path import Path
 from agentkv.report import Incident, Ledger, incidents
 from agentkv.runtime import choosing
 from agentkv.runtime.anchors import AnchorKey
-from agentkv.runtime.arriving import Arriving, guess
 from agentkv.runtime.events import Event, GenerationAsked, GenerationFinished, RunEvent, TextDelta
 from agentkv.runtime.gate import Gate
 from agentkv.runtime.lane import Lane
 from agentkv.runtime.lanes import Lanes
+from agentkv.runtime.partial_outputs import PartialOutputs
+from agentkv.runtime.partial_results import PartialResults, guess
 from agentkv.runtime.program import Program
 from agentkv.runtime.services import Order, Services
 from agentkv.runtime.session import News, Session
@@ -35,7 +36,6 @@ from agentkv.runtime.state import (
     State,
     Wait,
 )
-from agentkv.runtime.streaming import Streaming
 from agentkv.runtime.tenure import Tenure, owner_of
 from agentkv.tools import ToolCall
 
@@ -86,8 +86,8 @@ class Shell:
             arrived=self._arrived,
         )
         self._lanes = Lanes(self._session, program, self.tenure, services.heartbeat)
-        self._streaming = Streaming(program, engine.info.block_size)
-        self._arriving = Arriving(program, engine.info.block_size)
+        self._outputs = PartialOutputs(program, engine.info.block_size)
+        self._results = PartialResults(program, engine.info.block_size)
         self._entering = anyio.Lock()
         self._anchors: dict[str, AnchorKey | None] = {}
         self._first_prompt = self._largest = 0
@@ -131,7 +131,7 @@ class Shell:
                 self._guess(lane, command)
                 lane.call(command)
             case Follow():
-                lane.follower.follow(self._arriving.extend(lane.branch, command.tips, self._state()))
+                lane.follower.follow(self._results.extend(lane.branch, command.tips, self._state()))
                 if command.waiting_for:
                     lane.expect(self._services.tool_times.expected(command.waiting_for))
             case ListBranches():
@@ -152,13 +152,13 @@ class Shell:
         except ToolError as error:
             self._session.report(lane.branch, error)
             return
-        self._arriving.called(lane.branch, command.call, guessed)
+        self._results.called(lane.branch, command.call, guessed)
 
     def _arrived(self, branch: Path, call: ToolCall, chunk: str) -> None:
         lane = self._lanes.get(branch) if self._services.kv.kv_transfer_mode in AHEAD else None
-        if lane is not None and self._arriving.came(branch, call, chunk):
+        if lane is not None and self._results.came(branch, call, chunk):
             lane.follower.follow(
-                self._arriving.extend(branch, self._arriving.certain(branch, self._state()), self._state())
+                self._results.extend(branch, self._results.certain(branch, self._state()), self._state())
             )
 
     async def _wait(self, command: Wait) -> None:
@@ -170,11 +170,11 @@ class Shell:
             await self._make_sure_of_room(lane, command)
         await lane.tenure.begin()
         async with self._session.gate.enter(lane.generator.keys(command)):
-            streamed = min(self._arriving.asked(lane.branch, command.agent), len(command.chain))
+            streamed = min(self._results.asked(lane.branch, command.agent), len(command.chain))
             command = evolve(command, known=max(command.known, streamed))
             asked = lane.generator.ask(command, await lane.follower.adopt(command.agent))
             await apply(asked)
-            self._streaming.begin(lane.branch)
+            self._outputs.begin(lane.branch)
             event = await lane.generator.generate(command, asked, self._said)
         if command.agent not in self._anchors:
             agent, kv = lane.program.agents[command.agent], self._services.kv
@@ -186,7 +186,7 @@ class Shell:
     def _said(self, event: TextDelta) -> None:
         self._publish(event)
         if self._services.kv.kv_transfer_mode in AHEAD:
-            follow = self._streaming.said(event, self._state())
+            follow = self._outputs.said(event, self._state())
             lane = None if follow is None else self._lanes.get(follow.branch)
             if follow is not None and lane is not None:
                 lane.follower.follow(follow.tips)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkv.bench import Benchmark, Hashes, Pace, choose_sessions, find_modes, run_benchmark
+from agentkv.bench import Benchmark, DelayScaling, Hashes, choose_sessions, find_modes, run_benchmark
 from agentkv.bench.block_text import BlockText
 from agentkv.bench.common_prefix import common_prefix
 from agentkv.engines.sim import SimEngine
@@ -62,7 +62,7 @@ def test_a_prompt_that_goes_on_holds_the_answer(session: HashSession) -> None:
 
 @given(histories())
 def test_waits_make_one_prompt_of_the_other(session: HashSession) -> None:
-    hashes = Hashes(sessions=(session,), cut=0, pace=Pace(), start_spread=None, seed=1, source={})
+    hashes = Hashes(sessions=(session,), cut=0, scaling=DelayScaling(), start_spread=None, seed=1, source={})
     (plan,) = hashes.plans
     chain = [i for segment in plan.prompt() for i in segment.ids]
     longest = 0
@@ -122,7 +122,9 @@ def trace(tmp_path: Path) -> Path:
 
 def workload(folder: Path, *, limit: int | None = None, longest: int | None = None, **more: Any) -> Hashes:
     sessions, cut = choose_sessions(sorted(folder.iterdir()), limit=limit, longest=longest, seed=0)
-    return Hashes(sessions=sessions, cut=cut, source={}, **{"pace": Pace(), "start_spread": 4.0, "seed": 0, **more})
+    return Hashes(
+        sessions=sessions, cut=cut, source={}, **{"scaling": DelayScaling(), "start_spread": 4.0, "seed": 0, **more}
+    )
 
 
 def run(work: Hashes, modes: str = "stock,bidirectional", **more: Any) -> dict[str, Any]:
@@ -161,7 +163,7 @@ def test_sub_agents_start_behind_the_answer_that_they_did(trace: Path) -> None:
     # Logged at 7 s after 4 s of work: started at 3 s, which is 1 s behind the first answer.
     assert (first.spawned_by, first.starts_at) == ((plans["one"].number, 0), 1.0)
     assert (second.spawned_by, second.starts_at) == ((plans["one"].number, 0), 2.5)
-    assert workload(trace, pace=Pace(cap=2.0)).plans[second.number].starts_at == 2.0
+    assert workload(trace, scaling=DelayScaling(cap=2.0)).plans[second.number].starts_at == 2.0
     assert plans["one"].spawned_by is None
     assert first.group == second.group
     assert first.anchor_tokens == 128

@@ -11,7 +11,7 @@ import pytest
 from agentkv.bench import (
     Benchmark,
     Delay,
-    Pace,
+    DelayScaling,
     Replay,
     Teller,
     WaitingTimes,
@@ -156,7 +156,7 @@ def test_waits_are_recorded_transplanted_or_drawn_and_say_so(make: Make, tmp_pat
     path = tmp_path / "s.json"
     path.write_text(json.dumps(session))
     made_up = {"tool": Delay("uniform", 1, 3), "user": Delay("uniform", 2, 4)}
-    times = WaitingTimes(**made_up, think=read_think_times([path]), pace=Pace(cap=5))  # type: ignore[arg-type]
+    times = WaitingTimes(**made_up, think=read_think_times([path]), scaling=DelayScaling(cap=5))  # type: ignore[arg-type]
     replay = make(chains=None, times=times)
     # Every other conversation has latencies; nobody's thinking was recorded.
     assert replay.origins == {"recorded": 3 * 3 + 6, "transplanted": 3 * 3 + 6 + 8, "drawn": 0}

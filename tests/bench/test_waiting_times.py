@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentkv.bench import Delay, Pace, WaitingTimes, read_think_times
+from agentkv.bench import Delay, DelayScaling, WaitingTimes, read_think_times
 from agentkv.errors import SetupError
 
 MADE_UP: dict[str, Any] = {"tool": Delay("uniform", 1, 1), "user": Delay("uniform", 2, 2)}
@@ -24,7 +24,7 @@ def sessions(path: Path, *kinds: tuple[str, float]) -> Path:
 
 def test_what_was_recorded_comes_first(tmp_path: Path) -> None:
     think = read_think_times([sessions(tmp_path / "a.json", ("tool_result", 8.0), ("text", 50.0))])
-    times = WaitingTimes(**MADE_UP, think=think, pace=Pace(cap=20))
+    times = WaitingTimes(**MADE_UP, think=think, scaling=DelayScaling(cap=20))
     rng = Random(1)
     assert times.of_tool(0.25, rng) == (0.25, "recorded")
     assert times.of_tool(99.0, rng) == (20, "recorded")
@@ -50,11 +50,11 @@ def test_sessions_that_say_nothing_are_refused(tmp_path: Path) -> None:
 
 def test_only_what_is_transplanted_is_scaled(tmp_path: Path) -> None:
     think = read_think_times([sessions(tmp_path / "a.json", ("tool_result", 8.0), ("text", 50.0))])
-    times = WaitingTimes(**MADE_UP, think=think, pace=Pace(scale=0.25, cap=3))
+    times = WaitingTimes(**MADE_UP, think=think, scaling=DelayScaling(scale=0.25, cap=3))
     assert times.of_tool(2.0, Random(1)) == (2.0, "recorded")
     assert times.of_tool(None, Random(1)) == (2.0, "transplanted")
     assert times.of_user(Random(1)) == (3, "transplanted")
-    assert (times.pace.factor, times.pace.bound) == (" × 0.25", ", none above 3 s")
+    assert (times.scaling.factor, times.scaling.bound) == (" × 0.25", ", none above 3 s")
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_only_what_is_transplanted_is_scaled(tmp_path: Path) -> None:
 )
 def test_paces_out_of_bounds_are_refused(wrong: dict[str, float], message: str) -> None:
     with pytest.raises(SetupError, match=message):
-        Pace(**wrong)
+        DelayScaling(**wrong)

@@ -9,7 +9,7 @@ from agentkv.runtime.joining import ahead
 from agentkv.runtime.program import NodeProgram, Program
 from agentkv.runtime.state import Follow, State
 
-__all__ = ("Streaming",)
+__all__ = ("PartialOutputs",)
 
 # Text is looked at again when it has grown by two blocks or so: each look may end in a request of its own, which the
 # branches that decode share the engine with. Each look reads all of it anew, so long texts are looked at more rarely.
@@ -17,7 +17,7 @@ CHARACTERS = 4
 BLOCKS = 2
 
 
-class Streaming:
+class PartialOutputs:
     """Owns the text of each branch's generation in progress. ``block`` is the engine's, in tokens."""
 
     def __init__(self, program: Program, block: int) -> None:

@@ -14,7 +14,7 @@ from agentkv.runtime.rendering import tips
 from agentkv.runtime.state import Slot, State, Tip
 from agentkv.tools import Outcome, Tool, ToolCall, clean_text
 
-__all__ = ("Arriving", "guess")
+__all__ = ("PartialResults", "guess")
 
 # A stream is looked at again when it has grown by about a block, or by this share where it is long: each look
 # tokenises all of it.
@@ -31,7 +31,7 @@ class _Result:
     looked: int = 0
 
 
-class Arriving:
+class PartialResults:
     """Owns, by branch and call, what there is of results that are awaited. ``block`` is the engine's, in tokens."""
 
     def __init__(self, program: Program, block: int) -> None:

@@ -7,7 +7,7 @@ from attrs import field, frozen
 
 from agentkv.errors import SetupError
 
-__all__ = ("Pace",)
+__all__ = ("DelayScaling",)
 
 
 def _at_least_nothing(_: object, attribute: Any, value: float | None) -> None:
@@ -16,7 +16,7 @@ def _at_least_nothing(_: object, attribute: Any, value: float | None) -> None:
 
 
 @frozen(kw_only=True)
-class Pace:
+class DelayScaling:
     """Seconds are multiplied by ``scale``, and none is more than ``cap`` then. Raises ``SetupError`` below 0."""
 
     scale: float = field(default=1.0, validator=_at_least_nothing)
