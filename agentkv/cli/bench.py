@@ -46,14 +46,16 @@ def _seed_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chains", metavar="N", type=int, default=100, help="agents")
     parser.add_argument("--prompt-tokens", metavar="N", type=int, default=6000, help="of the first prompt, all of it")
     parser.add_argument("--shared-tokens", metavar="N", type=int, default=2000, help="of these, common to all agents")
-    parser.add_argument("--history-turns", metavar="N", type=int, default=40)
+    parser.add_argument(
+        "--history-turns", metavar="N", type=int, default=40, help="that the first prompt has behind it"
+    )
     parser.add_argument("--tool-calls", metavar="N", type=int, default=8, help="of each agent, one after the other")
-    parser.add_argument("--result-tokens", metavar="LO:HI", default="300:300")
+    parser.add_argument("--result-tokens", metavar="LO:HI", default="300:300", help="of each tool's result")
     parser.add_argument("--result-pieces", metavar="N", type=int, default=1, help="in which a result arrives")
     parser.add_argument("--tool-seconds", metavar="LO:HI", default="1:3", help="or lognormal:MEDIAN:SIGMA")
-    parser.add_argument("--output-tokens", metavar="N", type=int, default=64)
-    parser.add_argument("--start-spread", metavar="SECONDS", type=float, default=12.0)
-    parser.add_argument("--seed", metavar="N", type=int, default=0)
+    parser.add_argument("--output-tokens", metavar="N", type=int, default=64, help="of each generation")
+    parser.add_argument("--start-spread", metavar="SECONDS", type=float, default=12.0, help="over which they arrive")
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of all that is drawn")
 
 
 def _seed(options: argparse.Namespace) -> SeedShape:

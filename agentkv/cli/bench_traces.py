@@ -50,7 +50,7 @@ def _trace_options(parser: argparse.ArgumentParser, what: str, scaled: str) -> N
     parser.add_argument("--max-tokens", metavar="N", type=int, help="of an agent's chain at its longest")
     parser.add_argument("--delay-cap", metavar="SECONDS", type=float, help="no wait is longer")
     parser.add_argument("--delay-scale", metavar="F", type=float, default=1.0, help=scaled)
-    parser.add_argument("--seed", metavar="N", type=int, default=0)
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of all that is drawn")
 
 
 def _replay_options(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +67,7 @@ def _replay_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--tool-seconds", metavar="LO:HI", default="1:3", help="where nothing else is known")
     parser.add_argument("--user-seconds", metavar="LO:HI", default="2:10", help="as --tool-seconds, for users")
-    parser.add_argument("--start-spread", metavar="SECONDS", type=float, default=12.0)
+    parser.add_argument("--start-spread", metavar="SECONDS", type=float, default=12.0, help="over which they arrive")
 
 
 def _hashes_options(parser: argparse.ArgumentParser) -> None:

@@ -77,7 +77,9 @@ def _parser() -> argparse.ArgumentParser:
     drawing.add_argument("target", metavar="FILE[:NAME]")
     drawing.set_defaults(command=graph.command)
     checking = commands.add_parser("doctor", help="say what an engine can do, and what the chat template allows")
-    checking.add_argument("engine", metavar="SPEC", nargs="?", default="vllm", help="vllm[:MODEL] or sim[:PRESET]")
+    checking.add_argument(
+        "engine", metavar="SPEC", nargs="?", default="vllm", help="vllm[:MODEL] or sim[:PRESET] (vllm)"
+    )
     add_engine_option(checking)
     checking.add_argument("--json", action="store_true", help="print the machine form")
     checking.set_defaults(command=doctor.command)
@@ -90,10 +92,15 @@ def _parser() -> argparse.ArgumentParser:
 def _run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="FILE[:NAME]", help="a Python file, and the agent or graph in it")
     parser.add_argument("prompt", metavar="PROMPT", nargs="?", help="default: the file's own prompt")
-    parser.add_argument("--engine", metavar="SPEC", default="vllm", help="vllm[:MODEL] or sim[:PRESET]")
+    parser.add_argument("--engine", metavar="SPEC", default="vllm", help="vllm[:MODEL] or sim[:PRESET] (vllm)")
     add_engine_option(parser)
-    parser.add_argument("--store", metavar="STORE", default="memory", help="memory or sqlite:PATH")
-    parser.add_argument("--kv-transfer-mode", choices=get_args(TransferMode), default="auto")
+    parser.add_argument("--store", metavar="STORE", default="memory", help="memory or sqlite:PATH (memory)")
+    parser.add_argument(
+        "--kv-transfer-mode",
+        choices=get_args(TransferMode),
+        default="auto",
+        help="what is prefilled ahead, and whether cached KV is read (auto)",
+    )
     parser.add_argument("--json", action="store_true", help="print the machine form of the report")
     parser.add_argument("--quiet", action="store_true", help="show nothing of the run while it goes on")
     parser.set_defaults(command=run.command)
