@@ -11,18 +11,17 @@ from attrs import evolve, frozen
 from agentkv.chain import Message
 from agentkv.errors import ModelOutputError, PromptTooLong, SetupError
 from agentkv.graph.path import BranchId, Path
-from agentkv.report import Ledger, Step
+from agentkv.report import Step
 from agentkv.runtime.anchors import AnchorKey
 from agentkv.runtime.asking import ask
 from agentkv.runtime.events import RunFailed, TextDelta
 from agentkv.runtime.follower import Follower
-from agentkv.runtime.gate import Gate
 from agentkv.runtime.generation import appended
 from agentkv.runtime.generator import Generator
 from agentkv.runtime.program import AgentProgram, Program
 from agentkv.runtime.rendering import catch_up
 from agentkv.runtime.services import Services
-from agentkv.runtime.session import Session
+from agentkv.runtime.session import Session, begin_session
 from agentkv.runtime.state import NOTHING, End, Generate, State, Tip
 from agentkv.runtime.tenure import Tenure, owner_of
 
@@ -68,18 +67,7 @@ class AgentChain:
         self._state, self._family, self._branch = state, family, branch
         self._agent = program.nodes[NODE].agent
         self._generator = Generator(session, program, branch, tenure)
-        self._follower = Follower(
-            session.engine,
-            session.kv,
-            session.ledger,
-            tenure,
-            session.run_id,
-            session.salt,
-            session.publish,
-            pace=session.pace,
-            branch=branch,
-            prefetches=session.prefetches,
-        )
+        self._follower = Follower.of(session, tenure, branch)
         self._forks = Counter[str]()
         self._released = False
         self._trunk = len(self.ids) if branch else 0
@@ -237,26 +225,8 @@ class Family:
 
 def open_chain(services: Services, program: Program, run_id: str, salt: str | None) -> AgentChain:
     """A chain of the program's agent, which nobody has said anything on yet. ``run_id`` is what records name it by."""
-    engine, kv = services.engine, services.kv
-    ledger = Ledger(run_id, services.residency, salt, reuse=kv.kv_transfer_mode != "off")
-    session = Session(
-        engine=engine,
-        kv=kv,
-        ledger=ledger,
-        gate=Gate(ledger, engine.info.block_size),
-        prefetches=anyio.Semaphore(kv.branch_prefetch_limit),
-        threads=services.threads,
-        tool_times=services.tool_times,
-        pace=services.pace,
-        run_id=run_id,
-        salt=salt,
-        deps=None,
-        publish=_ignore,
-        report=_ignore,
-        memo=None,
-        arrived=_ignore,
-    )
-    tenure = Tenure(engine, run_id, salt, _ignore)
+    session = begin_session(services, run_id, salt, publish=_ignore, report=_ignore, arrived=_ignore)
+    tenure = Tenure(services.engine, run_id, salt, _ignore)
     family = Family(services, session, program.nodes[NODE].agent, tenure)
     return AgentChain(services, session, program, tenure, State(run_id=run_id), family)
 

@@ -13,6 +13,7 @@ from agentkv.report import Ledger
 from agentkv.runtime.events import Prefetched
 from agentkv.runtime.feed import Feed
 from agentkv.runtime.pace import Pace
+from agentkv.runtime.session import Session
 from agentkv.runtime.state import Tip
 from agentkv.runtime.tenure import Tenure
 
@@ -52,6 +53,22 @@ class Follower:
         self._in_flight: str | None = None
         self._enough = False
         self._sent = 0
+
+    @classmethod
+    def of(cls, session: Session, tenure: Tenure, branch: Path) -> "Follower":
+        """That of one chain of a run: the main one's, or a branch's."""
+        return cls(
+            session.engine,
+            session.kv,
+            session.ledger,
+            tenure,
+            session.run_id,
+            session.salt,
+            session.publish,
+            pace=session.pace,
+            branch=branch,
+            prefetches=session.prefetches,
+        )
 
     def follow(self, tips: tuple[Tip, ...]) -> None:
         """Catch up with ``tips`` from now on, after the step in flight."""

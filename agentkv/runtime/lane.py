@@ -27,18 +27,7 @@ class Lane:
 
     def __init__(self, session: Session, program: Program, branch: Path, tenure: Tenure) -> None:
         self.program, self.branch, self.tenure = program, branch, tenure
-        self.follower = Follower(
-            session.engine,
-            session.kv,
-            session.ledger,
-            tenure,
-            session.run_id,
-            session.salt,
-            session.publish,
-            pace=session.pace,
-            branch=branch,
-            prefetches=session.prefetches,
-        )
+        self.follower = Follower.of(session, tenure, branch)
         self.generator = Generator(session, program, branch, tenure)
         self._dispatcher = Dispatcher(session, program, branch)
         self._session = session

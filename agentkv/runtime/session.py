@@ -24,9 +24,10 @@ from agentkv.runtime.events import (
 )
 from agentkv.runtime.gate import Gate
 from agentkv.runtime.pace import Pace
+from agentkv.runtime.services import Services
 from agentkv.tools import ToolCall
 
-__all__ = ("News", "Session")
+__all__ = ("News", "Session", "begin_session")
 
 #: What is put before the reducer by what runs outside of it; an error ends the branch, or the run, that it is in.
 News: TypeAlias = (
@@ -64,3 +65,36 @@ class Session:
     publish: Callable[[RunEvent], None]
     report: Callable[[Path, News], None]
     arrived: Callable[[Path, ToolCall, str], None]
+
+
+def begin_session(
+    services: Services,
+    run_id: str,
+    salt: str | None,
+    *,
+    publish: Callable[[RunEvent], None],
+    report: Callable[[Path, News], None],
+    arrived: Callable[[Path, ToolCall, str], None],
+    deps: Any = None,
+    memo: Callable[[str], Memo] | None = None,
+) -> Session:
+    """What a new run has of a runtime's ``services``, and a ledger and gate of its own. The rest as in ``Session``."""
+    engine, kv = services.engine, services.kv
+    ledger = Ledger(run_id, services.residency, salt, reuse=kv.kv_transfer_mode != "off")
+    return Session(
+        engine=engine,
+        kv=kv,
+        ledger=ledger,
+        gate=Gate(ledger, engine.info.block_size),
+        pace=services.pace,
+        prefetches=anyio.Semaphore(kv.branch_prefetch_limit),
+        threads=services.threads,
+        tool_times=services.tool_times,
+        memo=memo,
+        run_id=run_id,
+        salt=salt,
+        deps=deps,
+        publish=publish,
+        report=report,
+        arrived=arrived,
+    )

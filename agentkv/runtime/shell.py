@@ -11,18 +11,17 @@ from agentkv.config import KVConfig
 from agentkv.errors import ToolError
 from agentkv.follow import RESULT_GUESSED, Memo, Memos
 from agentkv.graph.path import Path
-from agentkv.report import Incident, Ledger, incidents
+from agentkv.report import Incident, incidents
 from agentkv.runtime import choosing
 from agentkv.runtime.anchors import AnchorKey
 from agentkv.runtime.events import Event, GenerationAsked, GenerationFinished, RunEvent, TextDelta
-from agentkv.runtime.gate import Gate
 from agentkv.runtime.lane import Lane
 from agentkv.runtime.lanes import Lanes
 from agentkv.runtime.partial_outputs import PartialOutputs
 from agentkv.runtime.partial_results import PartialResults, guess
 from agentkv.runtime.program import Program
 from agentkv.runtime.services import Order, Services
-from agentkv.runtime.session import News, Session
+from agentkv.runtime.session import News, begin_session
 from agentkv.runtime.state import (
     Adopt,
     CallTool,
@@ -65,26 +64,19 @@ class Shell:
     ) -> None:
         self._services, self._program, self._order, self._publish = services, program, order, publish
         self._state = state
-        engine, kv, run_id, salt = services.engine, services.kv, order.run_id, order.salt
-        self.ledger = Ledger(run_id, services.residency, salt, reuse=kv.kv_transfer_mode != "off")
+        engine, run_id, salt = services.engine, order.run_id, order.salt
         self.tenure = Tenure(engine, run_id, salt, publish)
-        self._session = Session(
-            engine=engine,
-            kv=kv,
-            ledger=self.ledger,
-            gate=Gate(self.ledger, engine.info.block_size),
-            pace=services.pace,
-            prefetches=anyio.Semaphore(kv.branch_prefetch_limit),
-            threads=services.threads,
-            tool_times=services.tool_times,
-            memo=self._memo(kv, salt),
-            run_id=run_id,
-            salt=salt,
-            deps=order.deps,
+        self._session = begin_session(
+            services,
+            run_id,
+            salt,
             publish=publish,
             report=report,
             arrived=self._arrived,
+            deps=order.deps,
+            memo=self._memo(services.kv, salt),
         )
+        self.ledger = self._session.ledger
         self._lanes = Lanes(self._session, program, self.tenure, services.heartbeat)
         self._outputs = PartialOutputs(program, engine.info.block_size)
         self._results = PartialResults(program, engine.info.block_size)
