@@ -10,16 +10,22 @@ Keep = Literal["head", "tail", "head+tail"]
 
 
 # Wide enough for any count, so that how much of the head stays does not depend on how long the text gets.
-_WIDEST = "\n[9999999999 tokens cut]\n"
+_WIDEST = "\n[~9999999999 tokens cut]\n"
+# Characters up to which a text's tokens are counted, however few may stay, and how many for each that may stay. Of a
+# longer text that surely does not fit they are estimated: reading all of it would hold up everybody else.
+_COUNTED, _COUNTED_PER_TOKEN = 200_000, 16
+# The last few tokens of a beginning can merge with what follows it.
+_BORDER = 16
 
 
 def truncate(text: str, max_tokens: int, keep: Keep, tokenizer: Tokenizer) -> str:
     """``text`` with the part that ``keep`` does not name replaced by a line that says how many tokens went.
 
     The result, line included, encodes to at most ``max_tokens`` tokens; where these do not suffice for the
-    line, it is left out. Depends on its arguments alone. A text that fits is returned as it is.
+    line, it is left out. Of a very long text the line says about how many, as ``~``. Depends on its arguments
+    alone. A text that fits is returned as it is.
     """
-    total = _count(text, tokenizer)
+    total, about = _total(text, max_tokens, tokenizer)
     if total <= max_tokens:
         return text
     room = max_tokens - _count(_WIDEST, tokenizer)
@@ -27,7 +33,7 @@ def truncate(text: str, max_tokens: int, keep: Keep, tokenizer: Tokenizer) -> st
         return _kept(text, max_tokens, "tail" if keep == "tail" else "head", tokenizer)[keep == "tail"]
     while True:
         first, last = _kept(text, room, keep, tokenizer)
-        marker = f"[{total - _count(first, tokenizer) - _count(last, tokenizer)} tokens cut]"
+        marker = f"[{about}{total - _count(first, tokenizer) - _count(last, tokenizer)} tokens cut]"
         result = "\n".join(part for part in (first, marker, last) if part)
         if _count(result, tokenizer) <= max_tokens or room == 0:
             return result
@@ -44,6 +50,17 @@ def lasting(text: str, max_tokens: int, keep: Keep, tokenizer: Tokenizer) -> str
         return ""
     head = max_tokens if room <= 0 else room if keep == "head" else room - room // 2
     return text[: _longest(text, head, tokenizer, from_end=False)]
+
+
+def _total(text: str, max_tokens: int, tokenizer: Tokenizer) -> tuple[int, str]:
+    """The tokens of ``text``, and ``"~"`` where they are estimated: from a beginning that does not fit by itself."""
+    size = max(_COUNTED, _COUNTED_PER_TOKEN * max_tokens)
+    while size < len(text):
+        count = _count(text[:size], tokenizer)
+        if count > max_tokens + _BORDER:
+            return count * len(text) // size, "~"
+        size *= 2
+    return _count(text, tokenizer), ""
 
 
 def _kept(text: str, room: int, keep: Keep, tokenizer: Tokenizer) -> tuple[str, str]:
@@ -68,6 +85,8 @@ def _longest(text: str, limit: int, tokenizer: Tokenizer, from_end: bool) -> int
         return _count(text[len(text) - size :] if from_end else text[:size], tokenizer) <= limit
 
     low, high = 0, min(len(text), 2 * limit)
+    if high == len(text) and fits(high):
+        return high
     while high < len(text) and fits(high):
         low, high = high, min(len(text), 2 * high)
     while low < high:

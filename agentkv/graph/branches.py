@@ -123,7 +123,9 @@ def _declared(name: str, kind: Literal["fork", "spawn"], given: Declared) -> tup
     if isinstance(given.branches, Mapping):
         pairs = tuple(given.branches.items())
     else:
-        items = list(given.branches or ())
+        if isinstance(given.branches, str | bytes) or not isinstance(given.branches, Sequence):
+            raise GraphError(f"node {name!r}: branches={given.branches!r} must be a mapping or a list of texts")
+        items = list(given.branches)
         texts = [item if given.prompt is None else given.prompt(item) for item in items]
         pairs = tuple(zip(label_branches(items, named=kind == "spawn"), texts, strict=True))
     for label, text in pairs:

@@ -1,13 +1,15 @@
 """A chain worked by hand: append, generate, fork, prefill, release."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import anyio
 from attrs import evolve, frozen
 
+from agentkv.bounds import is_whole
 from agentkv.chain import Message
 from agentkv.errors import ModelOutputError, PromptTooLong, SetupError
 from agentkv.graph.path import BranchId, Path
@@ -69,7 +71,7 @@ class AgentChain:
         self._generator = Generator(session, program, branch, tenure)
         self._follower = Follower.of(session, tenure, branch)
         self._forks = Counter[str]()
-        self._released = False
+        self._released = self._generating = False
         self._trunk = len(self.ids) if branch else 0
         family.chains.append(self)
         services.live.add(self)
@@ -91,12 +93,19 @@ class AgentChain:
         return tuple(self._session.ledger.steps)
 
     def append(self, *messages: str | Message) -> None:
-        """Add to the conversation; a text is a user's message."""
+        """Add to the conversation; a text is a user's message. Raises ``SetupError`` for what is neither."""
+        given: tuple[object, ...] = messages
+        if wrong := [type(each).__name__ for each in given if not isinstance(each, str | Message)]:
+            raise SetupError(f"append() takes texts and akv.Message(...), not {wrong[0]}")
         new = tuple(Message(role="user", content=each) if isinstance(each, str) else each for each in messages)
         self._state = evolve(self._state, messages=(*self._state.messages, *new))
 
     def fork(self, label: str = "") -> "AgentChain":
-        """A chain that goes on from here by itself, also while this one generates. Copies nothing."""
+        """A chain that goes on from here by itself, also while this one generates. Copies nothing.
+
+        Raises ``SetupError`` once this chain was released.
+        """
+        self._require_held()
         name = label or str(self._forks.total() + 1)
         self._forks[name] += 1
         branch = (*self._branch, BranchId("fork", self._forks[name], name))
@@ -123,9 +132,17 @@ class AgentChain:
     ) -> Generated:
         """One generation of the agent behind what was appended: an answer, or calls, which are yours to run.
 
-        ``calls=False`` asks for an answer. Raises ``PromptTooLong``, ``EngineError``, and ``ModelOutputError`` for what
-        cannot be read.
+        ``calls=False`` asks for an answer. Raises ``PromptTooLong``, ``EngineError``, ``ModelOutputError`` for what
+        cannot be read, and ``SetupError`` for options out of their bounds, or while the chain generates already.
         """
+        if max_tokens is not None and not is_whole(max_tokens, 1):
+            raise SetupError(f"generate(max_tokens={max_tokens!r}) must be at least 1, or None")
+        if on_text is not None and not callable(on_text):
+            raise SetupError(f"generate(on_text={on_text!r}) must be a function of the text, or None")
+        with self._alone():
+            return await self._generate(calls, max_tokens, on_text)
+
+    async def _generate(self, calls: bool, max_tokens: int | None, on_text: Callable[[str], None] | None) -> Generated:
         program = self._program if calls else _answering(self._program)
         command = self._ask(program, max_tokens)
         await self._enter(command.max_tokens)
@@ -167,9 +184,22 @@ class AgentChain:
 
     async def _enter(self, tokens: int) -> None:
         """Have a place in the engine for the chain and ``tokens`` more."""
+        self._require_held()
+        await self._family.enter(self._tenure, self._branch, len(self.ids) - self._trunk + tokens)
+
+    def _require_held(self) -> None:
         if self._released:
             raise SetupError(f"the chain of agent {self._agent.agent.name!r} was released; make another")
-        await self._family.enter(self._tenure, self._branch, len(self.ids) - self._trunk + tokens)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if self._generating:
+            raise SetupError(f"the chain of agent {self._agent.agent.name!r} is generating already; fork() it")
+        self._generating = True
+        try:
+            yield
+        finally:
+            self._generating = False
 
 
 def _answering(program: Program) -> Program:

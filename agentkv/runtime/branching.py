@@ -54,7 +54,7 @@ def begin(program: Program, state: State, listed: tuple[tuple[str, str], ...], a
     if not listed:
         return fail(state, "JoinError", f"node {node.name!r} has no branches: its over= listed nothing", at)
     if len(listed) > node.most:
-        message = f"node {node.name!r}: {len(listed)} branches were listed, above limit={node.most}"
+        message = f"node {node.name!r}: more branches were listed than limit={node.most}"
         return fail(state, "LimitExceeded", message, at)
     visit, apart = state.visits[node.name], node.kind == "spawn"
     started = tuple(

@@ -1,6 +1,9 @@
 """The user's functions about branches: listing them at run time, and choosing one."""
 
-from collections.abc import Callable
+from asyncio import CancelledError
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any
 
 from agentkv.errors import NodeError
 from agentkv.graph import Branches, Join, Winner, label_branches
@@ -22,9 +25,16 @@ async def list_branches(program: Program, command: ListBranches, now: Now) -> Br
     assert node.prompt is not None
     given = command.text if command.speaker is None else _answer(program, command.speaker, command.text)
     try:
-        items = list(node.over(given))
+        listed: Iterable[Any] = node.over(given)
+        if isinstance(listed, str | bytes | Mapping):
+            kind = type(listed).__name__
+            raise NodeError(f"node {node.name!r}: its over= function returned a {kind}; return a list of items")
+        # One above the limit ends the run already: there may be no end to them.
+        items = list(islice(listed, node.limit + 1))
         texts: list[object] = [node.prompt(item) for item in items]
-    except Exception as error:
+    except NodeError:
+        raise
+    except (Exception, CancelledError) as error:
         raise NodeError(
             f"node {node.name!r}: its over= or prompt= function raised {type(error).__name__}: {error}"
         ) from error
@@ -52,9 +62,9 @@ async def choose(program: Program, command: Choose, now: Now) -> BranchChosen:
     assert join.strategy.choose is not None
     outputs = dict(command.outputs)
     try:
-        label = join.strategy.choose(outputs)
-    except Exception as error:
+        label: object = join.strategy.choose(outputs)
+    except (Exception, CancelledError) as error:
         raise NodeError(f"join {join.name!r}: its choose= function raised {type(error).__name__}: {error}") from error
-    if label not in outputs:
+    if not isinstance(label, str) or label not in outputs:
         raise NodeError(f"join {join.name!r}: its choose= function returned {label!r}; there are {', '.join(outputs)}")
     return BranchChosen(node=join.name, label=label, at=now(), branch=command.branch)

@@ -1,5 +1,6 @@
 """Runs tool calls, one task each, and reports exactly one result for each."""
 
+from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Any
 
@@ -115,7 +116,7 @@ class Dispatcher:
             text = node.render(
                 CallResult(name=call.name, arguments=call.arguments, text=outcome.whole, status=outcome.status)
             )
-        except Exception as error:
+        except (Exception, CancelledError) as error:
             raise NodeError(
                 f"observe node {node.name!r}: its render function raised {type(error).__name__}: {error}"
             ) from error

@@ -1,9 +1,10 @@
 """What there is of tool results that are not there yet: the text of streams so far, and guesses."""
 
+from asyncio import CancelledError
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import define, evolve
+from attrs import Factory, define, evolve
 
 from agentkv.errors import ToolError
 from agentkv.follow import Memo, PredictedResult
@@ -17,18 +18,30 @@ from agentkv.tools import Outcome, Tool, ToolCall, clean_text
 __all__ = ("PartialResults", "guess")
 
 # A stream is looked at again when it has grown by about a block, or by this share where it is long: each look
-# tokenises all of it.
+# tokenises all of it. Where a look brought nothing, as behind what a result is cut to, it is left alone for twice as
+# long.
 CHARACTERS = 3
 SHARE = 0.02
 
 
 @define
 class _Result:
-    """``looked``: characters of the text so far that were there when tips were last made of it."""
+    """``size`` characters came in ``pieces``; tips are made of them anew when there are ``next_look``."""
 
     guess: PredictedResult | None = None
-    text: str = ""
-    looked: int = 0
+    pieces: list[str] = Factory(list)
+    size: int = 0
+    next_look: float = 0
+    patience: float = 1
+
+    @property
+    def text(self) -> str:
+        self.pieces = ["".join(self.pieces)]
+        return self.pieces[0]
+
+    def looked(self, least: int, *, grown: bool) -> None:
+        self.patience = 1 if grown else 2 * self.patience
+        self.next_look = self.size + self.patience * max(least, SHARE * self.size)
 
 
 class PartialResults:
@@ -38,6 +51,8 @@ class PartialResults:
         self._program, self._least = program, block * CHARACTERS
         self._results: dict[Path, dict[str, _Result]] = {}
         self._known: dict[tuple[Path, str], int] = {}
+        # Tokens of the tips that the latest look made, all agents' together.
+        self._reach: dict[Path, int] = {}
 
     def called(self, branch: Path, call: ToolCall, guessed: PredictedResult | None) -> None:
         """A call was started, whose result may be ``guessed``."""
@@ -48,11 +63,9 @@ class PartialResults:
         result = self._results.get(branch, {}).get(call.id)
         if result is None:
             return False
-        result.text += chunk
-        if len(result.text) - result.looked < max(self._least, SHARE * len(result.text)):
-            return False
-        result.looked = len(result.text)
-        return True
+        result.pieces.append(chunk)
+        result.size += len(chunk)
+        return result.size >= max(result.next_look, self._least)
 
     def certain(self, branch: Path, state: State) -> tuple[Tip, ...]:
         """The tips of what is there whole."""
@@ -67,13 +80,22 @@ class PartialResults:
         program, own = there
         texts = {name: clean_text(result.text) for name, result in results.items() if result.text}
         if texts:
-            found = _longest(found, tuple(evolve(tip, source="stream") for tip in tips(program, own, texts)))
+            streamed = tuple(evolve(tip, source="stream") for tip in tips(program, own, texts))
+            self._looked(branch, results, sum(len(tip.chain) for tip in streamed))
+            found = _longest(found, streamed)
             self._known.update({(branch, tip.agent): len(tip.chain) for tip in found})
         return (*found, *_guessed(program, own, results, found))
+
+    def _looked(self, branch: Path, results: Mapping[str, _Result], reach: int) -> None:
+        grown = reach > self._reach.get(branch, 0)
+        self._reach[branch] = reach
+        for result in results.values():
+            result.looked(self._least, grown=grown)
 
     def asked(self, branch: Path, agent: str) -> int:
         """A generation is asked for: how many tokens of ``agent``'s prompt streams had made known. Forgets them."""
         self._results.pop(branch, None)
+        self._reach.pop(branch, None)
         return self._known.pop((branch, agent), 0)
 
 
@@ -85,7 +107,7 @@ def guess(tool: Tool[Any, ..., Any], call: ToolCall, memo: Memo | None) -> Predi
     if tool.predict is not None:
         try:
             text: object = tool.predict(call)
-        except Exception as error:
+        except (Exception, CancelledError) as error:
             raise ToolError(
                 f"tool {tool.name!r}: its predict function raised {type(error).__name__}: {error}"
             ) from error

@@ -76,6 +76,7 @@ class Runtime:
         memo_file: str | Path | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
+        _check_runtime(kv, limits, cache_salt, options, progress)
         self._spec, self._options, self._progress = engine, dict(options or {}), progress
         # An engine that was made by the caller manages its KV as it was told to when it was made.
         self._engine_kv = None if engine_kv is MANAGED and not isinstance(engine, str) else engine_kv
@@ -90,6 +91,8 @@ class Runtime:
         self._stack: AsyncExitStack | None = None
 
     async def __aenter__(self) -> Self:
+        if self._stack is not None:
+            raise SetupError("the runtime is open already; share it, or make another akv.Runtime(...)")
         async with AsyncExitStack() as stack:
             await self._store.open()
             stack.push_async_callback(self._store.aclose)
@@ -177,6 +180,8 @@ class Runtime:
         the runtime has. Raises ``SetupError`` and its kind.
         """
         self._require_open()
+        _check_kind("chain", kv=kv)
+        _check_salt("chain", cache_salt)
         services = evolve(self._services, kv=kv or self._kv)
         salt = self._salt if cache_salt is None else cache_salt
         return open_chain(services, self._program(agent, self._limits), secrets.token_hex(8), salt)
@@ -238,12 +243,39 @@ def _standard(agent: Agent[Any, Any]) -> CompiledGraph[Any, Any]:
     return standard_graph(agent)
 
 
+def _check_runtime(kv: object, limits: object, salt: object, options: object, progress: object) -> None:
+    _check_kind("Runtime", kv=kv, limits=limits)
+    _check_salt("Runtime", salt)
+    if not isinstance(options, Mapping | None):
+        raise SetupError(f"Runtime(options={options!r}) must be a mapping of the engine's start options, or None")
+    if progress is not None and not callable(progress):
+        raise SetupError(f"Runtime(progress={progress!r}) must be a function of a text, or None")
+
+
+def _check_kind(where: str, **options: object) -> None:
+    for name, value in options.items():
+        kind = {"kv": KVConfig, "limits": Limits}[name]
+        if not isinstance(value, kind | None):
+            raise SetupError(f"{where}({name}={value!r}) must be akv.{kind.__name__}(...), or None")
+
+
+def _check_salt(where: str, salt: object) -> None:
+    """Salts are secrets of tenants: no message shows one."""
+    if salt is None:
+        return
+    if not isinstance(salt, str):
+        raise SetupError(f"{where}: cache_salt is of type {type(salt).__name__}; give it as text, or None")
+    if not salt or salt != clean_text(salt):
+        raise SetupError(f"{where}: cache_salt is empty, or no text that can be encoded; leave it out to share KV")
+
+
 def _check_run(prompt: object, options: RunOptions) -> None:
     if not isinstance(prompt, str):
         raise SetupError(f"prompt must be text, not {type(prompt).__name__}")
     if unknown := sorted(options.keys() - RunOptions.__annotations__.keys()):
         raise SetupError(f"unknown run option {unknown[0]!r}; there are {', '.join(RunOptions.__annotations__)}")
-    for name, kind in (("limits", Limits), ("kv", KVConfig), ("working_set", int), ("cache_salt", str | None)):
+    _check_salt("run", options.get("cache_salt"))
+    for name, kind in (("limits", Limits), ("kv", KVConfig), ("working_set", int)):
         if name in options and not isinstance(value := options.get(name), kind):
             raise SetupError(f"run option {name}={value!r} is of the wrong type; leave it out for the runtime's own")
     if options.get("working_set", 1) < 1:

@@ -35,9 +35,15 @@ def kept_memos(path: Path | None, most_bytes: int) -> Iterator[Memos]:
 def read_memos(path: Path, most_bytes: int) -> dict[MemoName, Memo]:
     """The memos of the file ``path``, each of ``most_bytes`` at the most; none where there is no file.
 
-    Raises ``StoreError`` for a file that cannot be read, is of another kind, or can be read by others.
+    Raises ``StoreError`` for a file that cannot be read, is of another kind, or can be read by others, and where its
+    folder is missing.
     """
     try:
+        if not path.parent.is_dir():
+            raise StoreError(f"memo file {str(path)!r}: its folder is missing; make it first")
+        if path.is_fifo():
+            # It would be waited for without end.
+            raise StoreError(f"{str(path)!r} is no memo file but a pipe; name another path")
         with path.open(encoding="utf-8") as file:
             if os.fstat(file.fileno()).st_mode & 0o077:
                 raise StoreError(f"memo file {str(path)!r} can be read by others; chmod 600 it")

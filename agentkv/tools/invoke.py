@@ -23,6 +23,10 @@ from agentkv.tools.serialize import clean_text, dump
 __all__ = ("ToolClock", "invoke")
 
 
+# Pieces of a stream that are taken at a time.
+FAIR = 16
+
+
 class ToolClock(Protocol):
     """The part of an engine's clock that a call needs."""
 
@@ -94,6 +98,10 @@ class _Stream:
     def text(self) -> str:
         return "".join(self._chunks)
 
+    @property
+    def count(self) -> int:
+        return len(self._chunks)
+
     def add(self, chunk: object) -> None:
         text = _text(self._name, chunk)
         self._chunks.append(text)
@@ -130,6 +138,9 @@ async def _run(tool: Tool[Any, ..., Any], function: partial[Any], stream: _Strea
             async with aclosing(function()) as chunks:
                 async for chunk in chunks:
                     stream.add(chunk)
+                    if not stream.count % FAIR:
+                        # A generator need not wait for anything itself: others, and its deadline, have their turn.
+                        await checkpoint()
             return stream.text
         case "sync":
             # the caller holds the worker's slot already, so that queueing for it is outside the deadline

@@ -66,3 +66,31 @@ def test_what_lasts_of_a_text_begins_whatever_it_grows_to(tokenizer, keep):
         assert truncate(LONG[:size], 150, keep, tokenizer).startswith(certain)
     shares = {"head": 0.8, "head+tail": 0.4, "tail": 0}
     assert count(tokenizer, lasting(LONG, 150, keep, tokenizer)) >= 150 * shares[keep]
+
+
+def test_of_a_very_long_text_tokens_are_estimated_and_most_of_it_is_not_read(tokenizer):
+    read = []
+
+    class Watched:
+        @staticmethod
+        def encode(pieces):
+            read.append(len(pieces[0].text))
+            return tokenizer.encode(pieces)
+
+    text = "abcd efgh\n" * 100_000
+    cut = truncate(text, 200, "head+tail", Watched())
+    (about,) = re.findall(r"\[~(\d+) tokens cut\]", cut)
+    assert abs(int(about) / count(tokenizer, text) - 1) < 0.05
+    assert sum(read) < len(text) / 2
+    assert count(tokenizer, cut) <= 200
+    assert cut.startswith(lasting(text[:5_000], 200, "head+tail", tokenizer))
+
+
+def test_a_long_text_of_few_tokens_is_left_alone(tokenizer):
+    class Words:
+        @staticmethod
+        def encode(pieces):
+            return pieces[0].text.split()
+
+    text = ("a" * 999 + " ") * 1_000
+    assert truncate(text, 1_000, "head", Words()) == text

@@ -86,6 +86,8 @@ def test_labels_are_lines_or_numbers() -> None:
         (lambda g: g.fork("ways", WAYS, over=list, prompt=str), "node 'ways': give its branches, or over="),
         (lambda g: g.fork("ways", over=list), "node 'ways': over= needs prompt="),
         (lambda g: g.fork("ways", over=list, prompt=str, limit=0), "node 'ways': limit=0"),
+        (lambda g: g.fork("ways", "xy"), "node 'ways': branches='xy' must be a mapping or a list"),
+        (lambda g: g.fork("ways", 5), "node 'ways': branches=5 must be a mapping or a list"),
         (lambda g: g.fork("ways", {}), "node 'ways' has no branches"),
         (lambda g: g.fork("ways", {"": "x"}), "node 'ways': label '' must be"),
         (lambda g: g.fork("ways", {"a\nb": "x"}), "node 'ways': label .* must be"),

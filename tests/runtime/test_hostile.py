@@ -1,0 +1,183 @@
+"""Users' functions, options and streams at their worst: a named error, an event loop that goes on, no leftovers."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import agentkv as akv
+from agentkv.store import MemoryStore
+from agentkv.testing import Script, call, say, sim
+
+from .conftest import Open, check_journal
+
+AHEAD = akv.KVConfig(kv_transfer_mode="bidirectional")
+
+
+def agent(*tools: Any) -> akv.Agent[None, str]:
+    return akv.Agent("clerk", instructions="You help. " * 20, tools=tools)
+
+
+def forked(strategy: Any, over: Any = lambda text: ["a", "b"], prompt: Any = str) -> akv.Graph[None, str]:
+    graph = akv.Graph("ways", output=str)
+    first = graph.plan("first", agent(), tool_choice="none")
+    fork = graph.fork("ways", over=over, prompt=prompt)
+    join, last = graph.join("best", fork, strategy), graph.replan("last", agent(), tool_choice="none")
+    graph.path(akv.START, first, fork)
+    graph.path(join, last, akv.END)
+    return graph
+
+
+def cancels(*_: Any) -> Any:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (forked(akv.winner(choose=lambda outputs: ["1"])), r"join 'best': its choose= function returned \['1'\]"),  # type: ignore[arg-type,return-value]
+        (forked(akv.winner(choose=cancels)), "join 'best': its choose= function raised CancelledError"),
+        (forked(akv.all_of(), over=cancels), "node 'ways': its over= or prompt= function raised CancelledError"),
+        (forked(akv.all_of(), prompt=cancels), "node 'ways': its over= or prompt= function raised CancelledError"),
+        (forked(akv.all_of(), over=lambda text: "abc"), "node 'ways': its over= function returned a str"),
+        (forked(akv.all_of(), over=lambda text: {"a": 1}), "node 'ways': its over= function returned a dict"),
+    ],
+)
+async def test_a_function_about_branches_that_goes_wrong_is_named(
+    runtime: Open, store: MemoryStore, target: Any, said: str
+) -> None:
+    async with runtime(Script(lambda prompt, tag: say("So."))) as rt, rt.start(target, "Go") as run:
+        with pytest.raises(akv.errors.NodeError, match=said):
+            await run.result()
+        await check_journal(store, run)
+
+
+async def test_a_list_of_branches_without_end_ends_the_run(runtime: Open) -> None:
+    async with runtime(Script(lambda prompt, tag: say("So."))) as rt:
+        with pytest.raises(akv.LimitExceeded, match="node 'ways': more branches were listed than limit=16"):
+            await rt.run(forked(akv.all_of(), over=lambda text: count()), "Go")
+
+
+async def test_functions_about_results_that_raise_a_cancellation_are_named(runtime: Open) -> None:
+    @akv.tool(read_only=True, predict=cancels)
+    async def read() -> str:
+        """Read."""
+        return "text"
+
+    async with runtime([call("read"), say("So.")]) as rt:
+        with pytest.raises(akv.ToolError, match="tool 'read': its predict function raised CancelledError"):
+            await rt.run(agent(read), "Go", kv=AHEAD)
+
+
+def streaming(pieces: Iterator[str], **options: Any) -> Any:
+    @akv.tool(name="log", **options)
+    async def tool() -> AsyncIterator[str]:
+        """Waits for nothing."""
+        for piece in pieces:
+            yield piece
+
+    return tool
+
+
+async def test_a_stream_that_waits_for_nothing_lets_others_go_on(runtime: Open) -> None:
+    async with runtime([call("log"), say("So.")]) as rt:
+        async with rt.start(agent(streaming("x" for _ in count())), "Go", kv=AHEAD) as run:
+            with anyio.move_on_after(0.3):
+                await run.result()
+        assert run.report.outcome == "run_cancelled"
+
+
+async def test_many_small_pieces_are_looked_at_no_more_often_than_they_can_matter(runtime: Open) -> None:
+    looks: list[Any] = []
+    async with runtime([call("log"), say("So.")]) as rt:
+        tool = streaming(iter(["word "] * 40_000))
+        async with rt.start(agent(tool), "Go", kv=AHEAD) as run:
+            arriving = run._shell._arriving
+            extend = arriving.extend
+
+            def watched(*args: Any) -> Any:
+                looks.append(args)
+                return extend(*args)
+
+            arriving.extend = watched  # type: ignore[method-assign]
+            await run.result()
+    assert 10 < len(looks) < 250
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"cache_salt": b"secret"}, "Runtime: cache_salt is of type bytes"),
+        ({"cache_salt": ""}, "Runtime: cache_salt is empty"),
+        ({"cache_salt": "secret\ud800"}, "Runtime: cache_salt is empty, or no text"),
+        ({"kv": "auto"}, r"Runtime\(kv='auto'\) must be akv.KVConfig"),
+        ({"limits": 3}, r"Runtime\(limits=3\) must be akv.Limits"),
+        ({"options": 5}, r"Runtime\(options=5\) must be a mapping"),
+        ({"progress": 5}, r"Runtime\(progress=5\) must be a function"),
+    ],
+)
+def test_options_of_the_wrong_kind_are_named_and_no_salt_is_shown(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(akv.SetupError, match=said) as caught:
+        akv.Runtime("sim", **options)
+    assert "secret" not in str(caught.value)
+
+
+async def test_salts_of_runs_and_chains_are_not_shown_either(runtime: Open) -> None:
+    async with runtime([say("So.")]) as rt:
+        for wrong in (b"secret", "secret\ud800"):
+            with pytest.raises(akv.SetupError, match="run: cache_salt") as caught:
+                await rt.run(agent(), "Go", cache_salt=wrong)  # type: ignore[arg-type]
+            assert "secret" not in str(caught.value)
+            with pytest.raises(akv.SetupError, match="chain: cache_salt") as caught:
+                rt.chain(agent(), cache_salt=wrong)  # type: ignore[arg-type]
+            assert "secret" not in str(caught.value)
+        with pytest.raises(akv.SetupError, match=r"chain\(kv='auto'\)"):
+            rt.chain(agent(), kv="auto")  # type: ignore[arg-type]
+
+
+async def test_a_runtime_is_opened_once_at_a_time(runtime: Open) -> None:
+    async with runtime([say("So.")]) as rt:
+        with pytest.raises(akv.SetupError, match="the runtime is open already"):
+            await rt.__aenter__()
+        assert (await rt.run(agent(), "Go")).output == "So."
+
+
+async def test_run_sync_says_what_to_do_where_a_loop_or_the_engine_runs(runtime: Open) -> None:
+    with pytest.raises(akv.SetupError, match="called in a running event loop"):
+        akv.run_sync(agent(), "Go", engine=sim([say("So.")]))
+    async with runtime([say("So.")]) as rt:
+        with pytest.raises(akv.SetupError, match="'sim' runs already"):
+            await anyio.to_thread.run_sync(lambda: akv.run_sync(agent(), "Go", engine=rt.engine))
+
+
+async def test_a_chain_refuses_what_it_cannot_take(runtime: Open) -> None:
+    async with runtime(Script(lambda prompt, tag: say("So."))) as rt:
+        chain = rt.chain(agent())
+        with pytest.raises(akv.SetupError, match=r"append\(\) takes texts and akv.Message\(...\), not dict"):
+            chain.append("Hello", {"role": "user"})  # type: ignore[arg-type]
+        for options in ({"max_tokens": 0}, {"max_tokens": "3"}, {"max_tokens": True}, {"on_text": 5}):
+            with pytest.raises(akv.SetupError, match=f"generate.{next(iter(options))}="):
+                await chain.generate(**options)  # type: ignore[arg-type]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(chain.generate)
+            await anyio.lowlevel.checkpoint()
+            with pytest.raises(akv.SetupError, match="agent 'clerk' is generating already"):
+                await chain.generate()
+        assert [message.role for message in chain.messages] == ["assistant"]
+        await chain.release()
+        with pytest.raises(akv.SetupError, match="was released"):
+            chain.fork()
+
+
+async def test_a_memo_file_that_cannot_be_one_is_refused_at_the_start(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    kv = akv.KVConfig(predict_results="agent")
+    for path, said in ((tmp_path / "pipe", "but a pipe"), (tmp_path / "none" / "memo", "its folder is missing")):
+        with pytest.raises(akv.errors.StoreError, match=said):
+            async with akv.Runtime(sim([say("So.")]), kv=kv, memo_file=path):
+                pass
