@@ -5,7 +5,7 @@ from agentkv.follow.history import RESULT_GUESSED, ToolTimes, WorkingSets
 from agentkv.follow.least_squares import LeastSquares
 from agentkv.follow.memo import Memo, Memos, PredictedResult
 from agentkv.follow.meter import Meter, Metered
-from agentkv.follow.steps import follows, missing_tokens
+from agentkv.follow.steps import follows, missing_tokens, prefills_ahead
 
 __all__ = (
     "GUESS",
@@ -24,4 +24,5 @@ __all__ = (
     "missing_tokens",
     "next_prefill",
     "pays",
+    "prefills_ahead",
 )

@@ -9,7 +9,7 @@ from attrs import evolve
 
 from agentkv.config import KVConfig
 from agentkv.errors import ToolError
-from agentkv.follow import RESULT_GUESSED, Memo, Memos
+from agentkv.follow import RESULT_GUESSED, Memo, Memos, prefills_ahead
 from agentkv.graph.path import Path
 from agentkv.report import Incident, incidents
 from agentkv.runtime import choosing
@@ -40,8 +40,6 @@ from agentkv.tools import ToolCall
 
 __all__ = ("Shell",)
 
-# Modes in which anything is prefilled ahead.
-AHEAD = ("auto", "bidirectional")
 Apply = Callable[[GenerationAsked], Awaitable[object]]
 
 
@@ -132,7 +130,7 @@ class Shell:
                 lane.start(partial(choosing.choose, lane.program, command, now), f"choose {command.node}")
 
     def _memo(self, kv: KVConfig, salt: str | None) -> Callable[[str], Memo] | None:
-        if kv.predict_results == "off" or kv.kv_transfer_mode not in AHEAD:
+        if kv.predict_results == "off" or not prefills_ahead(kv.kv_transfer_mode):
             return None
         memos = self._services.memos if kv.predict_results == "agent" else Memos(kv.memo_bytes)
         return partial(memos.of, owner_of(salt))
@@ -147,7 +145,7 @@ class Shell:
         self._results.called(lane.branch, command.call, guessed)
 
     def _arrived(self, branch: Path, call: ToolCall, chunk: str) -> None:
-        lane = self._lanes.get(branch) if self._services.kv.kv_transfer_mode in AHEAD else None
+        lane = self._lanes.get(branch) if prefills_ahead(self._services.kv.kv_transfer_mode) else None
         if lane is not None and self._results.came(branch, call, chunk):
             lane.follower.follow(
                 self._results.extend(branch, self._results.certain(branch, self._state()), self._state())
@@ -177,7 +175,7 @@ class Shell:
 
     def _said(self, event: TextDelta) -> None:
         self._publish(event)
-        if self._services.kv.kv_transfer_mode in AHEAD:
+        if prefills_ahead(self._services.kv.kv_transfer_mode):
             follow = self._outputs.said(event, self._state())
             lane = None if follow is None else self._lanes.get(follow.branch)
             if follow is not None and lane is not None:
