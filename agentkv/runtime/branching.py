@@ -28,6 +28,9 @@ from agentkv.runtime.state import Adopt, Branch, Branching, Choose, Command, End
 
 __all__ = ("begin", "chosen", "deliver", "go", "inside", "timed_out")
 
+# Each tip behind a join is all outputs rendered anew: the next is made when they have grown by one part in so many,
+# or a thousand branches would take a thousand renderings.
+MANY = 16
 Reduce = Callable[[Program, State, Inner], Step]
 
 
@@ -227,6 +230,11 @@ def _act(program: Program, state: State, at: float) -> Step:
 
 
 def _follow(program: Program, state: State) -> Step:
+    assert state.branching is not None
+    there, followed = joining.characters(program, state), state.branching.followed
+    if there - followed < followed // MANY:
+        return state, ()
+    state = evolve(state, branching=evolve(state.branching, followed=there))
     follow = joining.ahead(program, state, {})
     if follow is None:
         return state, ()

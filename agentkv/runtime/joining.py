@@ -11,7 +11,7 @@ from agentkv.runtime.program import Program
 from agentkv.runtime.rendering import begun
 from agentkv.runtime.state import Branch, Branching, Follow, State, Tip
 
-__all__ = ("Verdict", "ahead", "entries", "join_at", "joined", "on_error", "side_id", "verdict")
+__all__ = ("Verdict", "ahead", "characters", "entries", "join_at", "joined", "on_error", "side_id", "verdict")
 
 
 @frozen
@@ -114,6 +114,12 @@ def ahead(program: Program, state: State, decoding: Mapping[str, str]) -> Follow
         return None
     tip = Tip(agent=found.agent.agent.name, chain=begun(program, found.agent, state, text))
     return Follow(tips=(tip,), branch=() if side is None else (side_id(state.branching, join),))
+
+
+def characters(program: Program, state: State) -> int:
+    """How long the outputs are up to the first that is missing."""
+    assert state.branching is not None
+    return len(_ready(*join_at(program, state), state.branching, {}))
 
 
 def side_id(branching: Branching, join: Join) -> BranchId:

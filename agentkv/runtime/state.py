@@ -97,7 +97,7 @@ class Branching:
     """The fork or spawn that a run is at: its branches in declared order, and those that ``ended`` as they came.
 
     ``apart``: they are sub-agents, with no trunk in common. ``late``: the join has waited for its timeout. ``side`` is
-    the join's judge, or what sums the branches up.
+    the join's judge, or what sums the branches up. ``followed`` characters of outputs are in the latest tip.
     """
 
     node: str
@@ -107,6 +107,7 @@ class Branching:
     apart: bool = False
     late: bool = False
     side: Branch | None = None
+    followed: int = 0
 
     @property
     def every(self) -> tuple[Branch, ...]:

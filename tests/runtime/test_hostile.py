@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 import agentkv as akv
+from agentkv.runtime import joining
 from agentkv.store import MemoryStore
 from agentkv.testing import Script, call, say, sim
 
@@ -23,10 +24,12 @@ def agent(*tools: Any) -> akv.Agent[None, str]:
     return akv.Agent("clerk", instructions="You help. " * 20, tools=tools)
 
 
-def forked(strategy: Any, over: Any = lambda text: ["a", "b"], prompt: Any = str) -> akv.Graph[None, str]:
+def forked(
+    strategy: Any, over: Any = lambda text: ["a", "b"], prompt: Any = str, limit: int = 16
+) -> akv.Graph[None, str]:
     graph = akv.Graph("ways", output=str)
     first = graph.plan("first", agent(), tool_choice="none")
-    fork = graph.fork("ways", over=over, prompt=prompt)
+    fork = graph.fork("ways", over=over, prompt=prompt, limit=limit)
     join, last = graph.join("best", fork, strategy), graph.replan("last", agent(), tool_choice="none")
     graph.path(akv.START, first, fork)
     graph.path(join, last, akv.END)
@@ -181,3 +184,22 @@ async def test_a_memo_file_that_cannot_be_one_is_refused_at_the_start(tmp_path: 
         with pytest.raises(akv.errors.StoreError, match=said):
             async with akv.Runtime(sim([say("So.")]), kv=kv, memo_file=path):
                 pass
+
+
+async def test_many_branches_are_rendered_for_their_join_no_more_often_than_it_can_matter(
+    runtime: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered: list[int] = []
+    begun = joining.begun
+
+    def watched(*args: Any) -> Any:
+        rendered.append(len(args[-1]))
+        return begun(*args)
+
+    monkeypatch.setattr(joining, "begun", watched)
+    graph = forked(akv.all_of(order="arrival"), over=lambda text: range(200), prompt="Do {}.".format, limit=200)
+    limits = akv.Limits(steps=500, tokens=10**6)
+    async with runtime(Script(lambda prompt, tag: say("So.")), limits=limits) as rt:
+        assert (await rt.run(graph, "Go", kv=AHEAD)).output == "So."
+    assert rendered == sorted(set(rendered))
+    assert 20 < len(rendered) < 100
