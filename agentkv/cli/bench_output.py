@@ -9,19 +9,20 @@ from typing import Any
 from agentkv.bench import page, require_plotting
 from agentkv.errors import SetupError
 
-__all__ = ("check_outputs", "write_outputs")
+__all__ = ("check_outputs", "check_writable", "write_outputs")
 
 
 def check_outputs(options: argparse.Namespace) -> None:
     """Raise ``SetupError`` if a file asked for cannot be written, or what draws the page is not installed."""
     for option in ("json", "html"):
         if (file := getattr(options, option)) is not None:
-            _check_writable(f"--{option}", file)
+            check_writable(f"--{option}", file)
     if options.html is not None:
         require_plotting()
 
 
-def _check_writable(option: str, file: Path) -> None:
+def check_writable(option: str, file: Path) -> None:
+    """Raise ``SetupError``, which names ``option``, if ``file`` cannot be written."""
     if not file.parent.is_dir():
         raise SetupError(f"{option} {file}: there is no folder {str(file.parent)!r}")
     existed = file.exists()

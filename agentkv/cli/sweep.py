@@ -11,6 +11,7 @@ import anyio
 
 from agentkv.bench import Delay
 from agentkv.bench.sweep import Grid, sweep, sweep_lines
+from agentkv.cli.bench_output import check_writable
 from agentkv.errors import SetupError
 
 __all__ = ("add_sweep",)
@@ -37,6 +38,8 @@ def add_sweep(workloads: Any) -> None:
 
 
 def _command(options: argparse.Namespace) -> int:
+    if options.json is not None:
+        check_writable("--json", options.json)
     grid = Grid(
         prompt_tokens=_whole("--prompt-tokens", options.prompt_tokens),
         tool_calls=_whole("--tool-calls", options.tool_calls),

@@ -11,9 +11,13 @@ from agentkv.engines.base import EngineInfo
 from agentkv.engines.sim_cache import BlockPool
 from agentkv.engines.sim_managed import ManagedScheduler, PoolHolder
 from agentkv.engines.sim_scheduler import Scheduler
+from agentkv.errors import EngineStartError
 from agentkv.kv import KVPolicy, PolicySettings, perform
 
 __all__ = ("kv_capabilities", "kv_stats", "make_scheduler", "operate")
+
+# Each costs the simulator a few bytes of its own.
+MOST_SLOTS = 10_000_000
 
 
 def make_scheduler(
@@ -25,7 +29,7 @@ def make_scheduler(
     if kv is None:
         return Scheduler(pool, block_size=block_size, **limits)
     holder, block_bytes = PoolHolder(pool), (info.kv_bytes_per_token or 0) * block_size
-    slots = kv.cpu_tier_bytes // block_bytes if kv.capabilities()["tier"] == "on" and block_bytes else 0
+    slots = _slots(kv, block_bytes)
     policy = KVPolicy(
         kv,
         holder=holder,
@@ -40,6 +44,19 @@ def make_scheduler(
         slots=slots,
     )
     return ManagedScheduler(pool, policy, now, block_size=block_size, **limits)
+
+
+def _slots(kv: PolicySettings, block_bytes: int) -> int:
+    """Blocks that the second tier holds. Raises ``EngineStartError`` for none, or more than books can be kept of."""
+    if kv.capabilities()["tier"] != "on" or not block_bytes:
+        return 0
+    slots = kv.cpu_tier_bytes // block_bytes
+    if not 0 < slots <= MOST_SLOTS:
+        raise EngineStartError(
+            f"cpu_tier_bytes={kv.cpu_tier_bytes} holds {slots} blocks of {block_bytes} bytes; the simulator takes 1 to "
+            f"{MOST_SLOTS}: set it between these, or to 0 for no second tier"
+        )
+    return slots
 
 
 def kv_capabilities(kv: PolicySettings | None) -> dict[str, str]:

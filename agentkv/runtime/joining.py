@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from agentkv.graph import AllOf, Branches, First, Join, OnError, Summary, Winner
 from agentkv.graph.path import BranchId
@@ -44,33 +44,48 @@ def on_error(node: Branches, join: Join) -> OnError:
 
 def verdict(node: Branches, join: Join, branching: Branching) -> Verdict:
     """What ``join`` makes of the branches as they are."""
-    running = sum(branch.status == "running" for branch in branching.branches)
+    running = _running(branching)
     ready = tuple(label for label, _ in entries(node, join, branching))
     match join.strategy:
         case First():
             if ready:
                 return Verdict("adopt", ready[:1])
-            return WAIT if running else Verdict("fail", problem="every branch failed")
+            return WAIT if running else Verdict("fail", problem=f"every branch failed{_why(branching)}")
         case Winner(judge=judge):
             if running:
                 return WAIT
             if len(ready) < 2:
-                return Verdict("adopt", ready) if ready else Verdict("fail", problem="every branch failed")
+                problem = f"every branch failed{_why(branching)}"
+                return Verdict("adopt", ready) if ready else Verdict("fail", problem=problem)
             return Verdict("choose" if judge is None else "judge", ready)
         case AllOf() as strategy:
-            return _enough(strategy, ready, running, branching.late)
+            return _enough(strategy, ready, branching)
         case Summary():
-            return _enough(AllOf(at_least=None, timeout=None, on_error=None, order="declared"), ready, running, False)
+            whole = AllOf(at_least=None, timeout=None, on_error=None, order="declared")
+            return _enough(whole, ready, evolve(branching, late=False))
 
 
-def _enough(strategy: AllOf, ready: tuple[str, ...], running: int, late: bool) -> Verdict:
+def _enough(strategy: AllOf, ready: tuple[str, ...], branching: Branching) -> Verdict:
+    running, late = _running(branching), branching.late
     needed = strategy.at_least or max(1, len(ready) + running)
     if len(ready) + running < needed:
-        return Verdict("fail", problem=f"only {len(ready)} of the {needed} outputs that it needs can come")
+        problem = f"only {len(ready)} of the {needed} outputs that it needs can come{_why(branching)}"
+        return Verdict("fail", problem=problem)
     if late and len(ready) < needed:
         return Verdict("fail", problem=f"only {len(ready)} of {needed} outputs came within {strategy.timeout:g} s")
     waits = strategy.timeout is not None and not late
     return Verdict("gather", ready) if not running or (len(ready) >= needed and not waits) else WAIT
+
+
+def _running(branching: Branching) -> int:
+    return sum(branch.status == "running" for branch in branching.branches)
+
+
+def _why(branching: Branching) -> str:
+    """What the first of the branches that failed failed of."""
+    failed = {branch.id.label: branch.text for branch in branching.branches if branch.status == "failed"}
+    first = next((label for label in branching.ended if label in failed), None)
+    return "" if first is None else f"; branch {first!r} failed: {failed[first]}"
 
 
 def entries(node: Branches, join: Join, branching: Branching) -> tuple[tuple[str, str], ...]:

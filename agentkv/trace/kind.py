@@ -23,6 +23,8 @@ def trace_kind(path: Path) -> TraceKind:
 
     Raises ``SetupError`` for a file that is missing or empty, and for anything else.
     """
+    if path.is_dir():
+        raise SetupError(f"{str(path)!r} is a folder; name one of its files")
     if not path.is_file():
         raise SetupError(f"there is no file {str(path)!r}")
     with path.open("rb") as stream:

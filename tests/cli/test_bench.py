@@ -191,3 +191,9 @@ def test_a_mistake_in_a_trace_or_about_it_is_one_line(
     out, err = capsys.readouterr()
     assert (status, out) == (2, "")
     assert message in err.splitlines()[-1]
+
+
+def test_a_sweep_that_cannot_be_written_is_not_begun(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "none" / "x.json"
+    assert main(("bench", "sweep", "--engine", "sim:h200", "--json", str(file))) == 2
+    assert "there is no folder" in capsys.readouterr().err

@@ -231,7 +231,7 @@ async def test_a_single_candidate_needs_no_judge(runtime: Open, store: MemorySto
 async def test_if_all_branches_fail_there_is_nothing_to_join(runtime: Open, store: MemoryStore) -> None:
     turns = {**script(), **{f"ways.{name}": [call("broken")] for name in WAYS}}
     for strategy, message in (
-        (akv.first(), "every branch failed"),
+        (akv.first(), "every branch failed; branch '\\w+' failed: "),
         (akv.winner(judge=critic), "every branch failed"),
         (akv.all_of(), "only 0 of the 1 outputs"),
     ):

@@ -97,6 +97,13 @@ async def test_a_hook_that_goes_wrong_is_named(runtime: Open, wrong: Any, said: 
         await ask(runtime, [PAGE, PAGE], AHEAD, 1, 1, predict=wrong)
 
 
+@pytest.mark.parametrize("kv", [ONE_WAY, akv.KVConfig(branch_prefetch_limit=0)], ids=["one way", "no prefetches"])
+async def test_a_hook_is_not_asked_where_nothing_is_prefilled(runtime: Open, kv: akv.KVConfig) -> None:
+    asked: list[akv.ToolCall] = []
+    await ask(runtime, [PAGE, PAGE], kv, 1, 1, predict=asked.append)
+    assert asked == []
+
+
 async def test_no_guess_is_made_where_that_is_off_or_a_tool_writes(runtime: Open) -> None:
     off = akv.KVConfig(kv_transfer_mode="bidirectional", predict_results="off")
     assert set(sources(await ask(runtime, [PAGE, PAGE], off, 1, 1))) <= {"certain"}
