@@ -69,19 +69,34 @@ class HostMemory:
                 self._under_way.append(self._begin(command, ordered))
             except Exception:  # here it would end the engine for all its clients
                 logger.exception("agentkv: a copy of %d blocks failed", len(command.blocks))
-                self._under_way.append(_Copy(command, None, _Done(), None, failed=True))
+                self._under_way.append(_Copy(command, None, self._behind(command), None, failed=True))
+
+    def _behind(self, command: Command) -> "_Done | _Event":
+        """A point behind whatever of a failed copy was queued: before it, its blocks and slots are nobody else's."""
+        try:
+            return self._lanes[command.out].mark()
+        except Exception:  # noqa: BLE001 - the device itself is gone, and with it all that was queued
+            return _Done()
 
     def poll(self) -> dict[int, Ended]:
         """The copies that have ended since the last call, by number."""
         ended: dict[int, Ended] = {}
         left: list[_Copy] = []
         for copy in self._under_way:
-            if copy.ended.query():
+            if self._has_ended(copy):
                 ended[copy.command.number] = self._finish(copy)
             else:
                 left.append(copy)
         self._under_way = left
         return ended
+
+    def _has_ended(self, copy: _Copy) -> bool:
+        try:
+            return bool(copy.ended.query())
+        except Exception:  # an error of the device shows at whatever asks first
+            logger.exception("agentkv: a copy of %d blocks failed", len(copy.command.blocks))
+            copy.failed = True
+            return True
 
     def _begin(self, command: Command, ordered: bool) -> _Copy:
         lane = self._lanes[command.out]

@@ -136,7 +136,8 @@ class Shell:
         return partial(memos.of, owner_of(salt))
 
     def _guess(self, lane: Lane, command: CallTool) -> None:
-        if self._services.kv.kv_transfer_mode not in AHEAD or not self._services.kv.branch_prefetch_limit:
+        kv = self._services.kv
+        if not (prefills_ahead(kv.kv_transfer_mode) and kv.branch_prefetch_limit):
             return
         node, memo = lane.program.nodes[command.asking], self._session.memo
         try:

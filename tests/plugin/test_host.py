@@ -71,6 +71,36 @@ def test_a_copy_that_cannot_be_done_is_reported_and_never_raised() -> None:
     assert move(host, 2, out=True, blocks=[1, 2], slots=[0, 1]).failed == frozenset()
 
 
+class Gate:
+    """A point of a device that has not come yet, or an error of the device."""
+
+    def __init__(self) -> None:
+        self.state: bool | Exception = False
+
+    def query(self) -> bool:
+        if isinstance(self.state, Exception):
+            raise self.state
+        return self.state
+
+
+def test_a_copy_that_fails_half_way_ends_when_what_was_queued_of_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, gate = HostMemory(regions(layers(), BLOCKS), slots=4), Gate()
+    monkeypatch.setattr(host._lanes[True], "mark", lambda: gate)
+    command = Command(number=1, out=True, blocks=(1, BLOCKS), slots=(0, 1), checked=())
+    host.submit([command], ordered=False)
+    assert host.poll() == {}
+    gate.state = True
+    assert host.poll()[1].failed == {0, 1}
+
+
+def test_an_error_of_the_device_fails_the_copy_and_ends_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, gate = HostMemory(regions(layers(), BLOCKS), slots=4), Gate()
+    monkeypatch.setattr(host._lanes[True], "mark", lambda: gate)
+    host.submit([Command(number=1, out=True, blocks=(1,), slots=(0,), checked=())], ordered=False)
+    gate.state = RuntimeError("device-side assert")
+    assert host.poll()[1].failed == {0}
+
+
 def test_keys_and_values_apart_layers_in_one_piece_and_permuted_ones_are_all_read() -> None:
     apart = torch.randn(2, BLOCKS, 4, 2, 8)
     assert [tuple(view.shape) for view in regions([apart], BLOCKS)] == [(BLOCKS, 32), (BLOCKS, 32)]
