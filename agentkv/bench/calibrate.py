@@ -48,12 +48,13 @@ def read_measured(path: Path) -> Measured:
     """Raises ``SetupError`` for a file that is no result, or one that cannot be fitted or simulated."""
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
-        kind, modes = result["workload"]["kind"], result["modes"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        kind, load = result["workload"]["kind"], result["workload"].get("load")
+        modes = {name: bool(found["config"]["follow"]) for name, found in result["modes"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SetupError(f"{str(path)!r} is no result of agentkv bench: {error}") from error
-    if kind != "seed" or result["workload"].get("load"):
+    if kind != "seed" or load:
         raise SetupError(f"{str(path)!r}: only seed workloads that run to their end can be simulated again")
-    mode = next((name for name, found in modes.items() if not found["config"]["follow"]), None)
+    mode = next((name for name, follows in modes.items() if not follows), None)
     if mode is None:
         raise SetupError(f"{str(path)!r} has no mode without prefetches; measure 'stock' or 'stock+cap'")
     return Measured(path.stem, result, mode)

@@ -217,7 +217,7 @@ def read_json(path: Path) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise TemplateError(f"{str(path)!r} is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise TemplateError(f"{str(path)!r} does not hold a JSON object")

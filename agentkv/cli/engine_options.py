@@ -30,7 +30,7 @@ def _parse(text: str) -> tuple[str, Any]:
     name, separator, value = text.partition("=")
     try:
         return name, json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise SetupError(
             f"--engine-option {text!r}: give NAME=VALUE with a JSON value, as max_num_seqs=64 or dtype='\"float32\"'"
             if separator

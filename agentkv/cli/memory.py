@@ -59,7 +59,7 @@ def read_model(path: Path) -> ModelShape:
         raise SetupError(f"there is no file {str(file)!r}; name a model's folder or its config.json")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SetupError(f"{file} is not JSON: {error}") from None
     if not isinstance(config, Mapping):
         raise SetupError(f"{file} holds no JSON object, so it is no model's configuration")

@@ -91,6 +91,8 @@ def _read(name: str, path: Path, tokenizer: bool) -> ModelFolder:
             raise EngineStartError(f"model {name!r}: {path} has no {needed}, so it is no model folder that can be used")
     try:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise EngineStartError(f"model {name!r}: {path / 'config.json'} is not JSON ({error})") from error
+    if not isinstance(config, dict):
+        raise EngineStartError(f"model {name!r}: {path / 'config.json'} does not hold a JSON object")
     return ModelFolder(name=name, path=path, config=config)

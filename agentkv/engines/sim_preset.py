@@ -1,6 +1,7 @@
 """Machines of the simulator in files: what ``agentkv bench calibrate`` writes and ``sim:FILE.json`` reads."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def read_preset(path: Path) -> Machine:
     """The machine in a file. Raises ``EngineStartError`` for one that is not what ``preset_json`` gives."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise EngineStartError(f"preset {str(path)!r} cannot be read: {error}") from error
     if not isinstance(found, dict) or found.pop("schema", None) != PRESET_SCHEMA:
         raise EngineStartError(f"preset {str(path)!r} is not of the schema {PRESET_SCHEMA!r}; calibrate anew")
@@ -38,6 +39,6 @@ def _numbers(path: Path, found: Any, names: set[str]) -> dict[str, Any]:
         wrong = min(set(found) ^ names) if isinstance(found, dict) else "cost"
         raise EngineStartError(f"preset {str(path)!r}: {wrong!r} is missing, or not known; calibrate anew")
     for name, value in found.items():
-        if not isinstance(value, int | float) or value < 0:
+        if not isinstance(value, int | float) or not 0 <= value < math.inf:
             raise EngineStartError(f"preset {str(path)!r}: {name}={value!r} must be a number from 0")
     return found

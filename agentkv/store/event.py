@@ -31,7 +31,7 @@ def decode_event(run_id: str, seq: int, text: str) -> dict[str, Any]:
     """The event that ``encode_event`` wrote. Raises ``StoreError`` for text that it cannot have written."""
     try:
         event = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         event = None
     if not isinstance(event, dict) or not isinstance(event.get("type"), str):
         raise StoreError(f"event {seq} of run {run_id!r} is damaged; restore the journal from a copy")
