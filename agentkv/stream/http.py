@@ -1,8 +1,7 @@
 """The body of an HTTP response as text, while it arrives."""
 
 from collections.abc import AsyncGenerator, Collection, Mapping
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
 from agentkv.errors import SetupError, ToolFailed
@@ -93,7 +92,7 @@ def _host(url: str) -> str:
     return urlsplit(url).netloc.rpartition("@")[2][:100]
 
 
-def _httpx() -> ModuleType:
+def _httpx() -> Any:
     try:
         import httpx
     except ImportError:
