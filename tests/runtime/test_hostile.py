@@ -100,7 +100,7 @@ async def test_many_small_pieces_are_looked_at_no_more_often_than_they_can_matte
     async with runtime([call("log"), say("So.")]) as rt:
         tool = streaming(iter(["word "] * 40_000))
         async with rt.start(agent(tool), "Go", kv=AHEAD) as run:
-            arriving = run._shell._arriving
+            arriving = run._shell._results
             extend = arriving.extend
 
             def watched(*args: Any) -> Any:
