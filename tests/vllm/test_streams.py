@@ -30,7 +30,7 @@ async def log(ctx: akv.Context[None], job: Literal["nightly"]) -> AsyncIterator[
 @akv.tool(read_only=True)
 async def read(ctx: akv.Context[list[str]], page: Literal["first"]) -> str:
     """Read a page."""
-    await ctx.sleep(4.0)
+    await ctx.sleep(8.0)
     return f"{page}\n{ctx.deps.pop(0)}"
 
 
@@ -72,7 +72,7 @@ async def test_a_repeated_call_reuses_what_is_the_same(vllm_engine: VLLMEngine, 
     ahead, cold = results["bidirectional"], results["prefix"]
     assert ahead.messages == cold.messages
     if second == PAGE:
-        assert ahead.kv.steps[2].computed <= 2 * BLOCK
+        assert ahead.kv.steps[2].computed <= TEMPLATE + 2 * BLOCK
     else:
         assert ahead.kv.steps[2].computed < 0.75 * cold.kv.steps[2].computed
     assert {each.name for each in ahead.kv.sources} >= {"memo"}
