@@ -150,9 +150,8 @@ class Shell:
     def _arrived(self, branch: Path, call: ToolCall, chunk: str) -> None:
         lane = self._lanes.get(branch) if prefills_ahead(self._services.kv.kv_transfer_mode) else None
         if lane is not None and self._results.came(branch, call, chunk):
-            lane.follower.follow(
-                self._results.extend(branch, self._results.certain(branch, self._state()), self._state())
-            )
+            state = self._state()
+            lane.follower.follow(self._results.extend(branch, self._results.certain(branch, state), state))
 
     async def _wait(self, command: Wait) -> None:
         await self._services.engine.clock.sleep(command.seconds)
