@@ -17,6 +17,7 @@ from attrs import frozen
 
 from agentkv.engines.demo_model import demo_model_path
 from agentkv.engines.guard import require_entry_guard
+from agentkv.engines.host_memory import free_host_bytes
 from agentkv.engines.model_folder import ModelFolder, find_model
 from agentkv.engines.vllm_options import engine_arguments
 from agentkv.engines.vllm_tier import check_tier, tier_bytes
@@ -186,7 +187,7 @@ def _make(model: ModelFolder, options: Mapping[str, Any], device: str) -> Any:
 
     known = [field.name for field in dataclasses.fields(AsyncEngineArgs)]
     far = tier_bytes(options)
-    free = _free_bytes(all_nodes=device != "cpu") if device == "cpu" or far else None
+    free = _free_bytes(device) if device == "cpu" or far else None
     check_tier(far, model, free)
     on_cpu = free - far if free is not None and device == "cpu" else None
     arguments = engine_arguments(model, options, known=known, cpu_free_bytes=on_cpu)
@@ -204,12 +205,15 @@ def _more() -> str:
     return " (AGENTKV_VLLM_LOG=INFO shows vLLM's own account)"
 
 
-def _free_bytes(*, all_nodes: bool) -> int:
-    # vLLM's own measure: it knows memory nodes and the limits of containers.
+def _free_bytes(device: str) -> int:
+    if device != "cpu":
+        import psutil  # comes with vLLM
+
+        return free_host_bytes(psutil.virtual_memory().available)
+    # vLLM's own measure: it knows memory nodes and the limits of containers, and refuses by it.
     from vllm.utils.cpu_resource_utils import get_memory_node_info, get_visible_memory_node
 
-    nodes = get_visible_memory_node()
-    return sum(int(get_memory_node_info(node).available_memory) for node in (nodes if all_nodes else nodes[:1]))
+    return int(get_memory_node_info(get_visible_memory_node()[0]).available_memory)
 
 
 def one_line(error: BaseException) -> str:
