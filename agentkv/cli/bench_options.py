@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from agentkv.bench import DEFAULT_POOL_RATIO, MODES, Benchmark, Workload, find_modes
 from agentkv.cli.engine_options import add_engine_option, parse_engine_options
+from agentkv.cli.size import parse_bytes
 from agentkv.errors import SetupError
 
 __all__ = ("add_common_options", "benchmark_of")
@@ -43,9 +44,7 @@ def _mode_options(parser: argparse.ArgumentParser) -> None:
         default=f"{DEFAULT_POOL_RATIO}",
         help="share of the pool that leases may hold; several: each is a mode of its own",
     )
-    parser.add_argument(
-        "--cpu-tier-bytes", metavar="N", type=int, default=0, help="host memory of modes with a second tier"
-    )
+    parser.add_argument("--cpu-tier-bytes", metavar="BYTES", help="host memory of modes with a second tier, as 32GiB")
 
 
 def _load_options(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +73,7 @@ def benchmark_of(options: argparse.Namespace, workload: Workload) -> Benchmark:
             cap=options.cap,
             without=options.without,
             kv_pool_ratios=_numbers("--kv-pool-ratio", options.kv_pool_ratio, float),
-            cpu_tier_bytes=options.cpu_tier_bytes,
+            cpu_tier_bytes=parse_bytes("--cpu-tier-bytes", options.cpu_tier_bytes) if options.cpu_tier_bytes else 0,
         ),
         pool=options.pool,
         block=options.block_size,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from secrets import token_urlsafe
 from typing import Any
 
@@ -12,7 +13,7 @@ from agentkv.engines.sim_cache import BlockPool
 from agentkv.engines.sim_managed import ManagedScheduler, PoolHolder
 from agentkv.engines.sim_scheduler import Scheduler
 from agentkv.errors import EngineStartError
-from agentkv.kv import KVPolicy, PolicySettings, perform
+from agentkv.kv import KVPolicy, PolicySettings, perform, reset_answer
 
 __all__ = ("kv_capabilities", "kv_stats", "make_scheduler", "operate")
 
@@ -96,13 +97,20 @@ def operate(
         return _describe(policy, info)
     policy.settle(now)
     if operation == "reset":
-        leases = policy.reset(now)
-        return {"leases_dropped": leases, "epoch": policy.leases.epoch, "done": scheduler.pool.forget_all()}
+        return _reset(scheduler, now)
     # Through JSON, as on the way to an engine in another process.
     answer = perform(policy, operation, json.loads(json.dumps(payload)), now)
     if operation == "occupancy":
         return {**answer, **_unleased(scheduler)}
     return {**answer, **kv_stats(scheduler)} if operation == "stats" else answer
+
+
+def _reset(scheduler: ManagedScheduler, now: float) -> dict[str, Any]:
+    policy, pool = scheduler.policy, scheduler.pool
+    leases = policy.reset(now)
+    with policy.tier.mover.emptying() if policy.tier is not None else nullcontext():
+        done, in_use = pool.forget_all(), pool.size - pool.free
+    return reset_answer(leases, policy.leases.epoch, done=done, in_use=in_use)
 
 
 def _unleased(scheduler: ManagedScheduler) -> dict[str, int]:

@@ -11,7 +11,7 @@ from agentkv.kv.layers import DTYPE_BYTES, LayerKind
 from agentkv.kv.lease import BlockHolder, Lease, LeaseTable
 from agentkv.kv.model_shape import ModelShape
 from agentkv.kv.mover import TierPool
-from agentkv.kv.operations import perform
+from agentkv.kv.operations import perform, reset_answer
 from agentkv.kv.order import CacheMode, eviction_key, in_order
 from agentkv.kv.policy import KVPolicy
 from agentkv.kv.prefetch_limit import PrefetchLimit
@@ -67,5 +67,6 @@ __all__ = (
     "plan_cuts",
     "pool_of",
     "rank_of",
+    "reset_answer",
     "spec_bytes_per_token",
 )

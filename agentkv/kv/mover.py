@@ -1,6 +1,7 @@
 """What is copied between the pool and host memory: blocks and slots that transfers hold until they have ended."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from attrs import evolve
@@ -161,6 +162,19 @@ class Mover:
                 self._pool.let_go(transfer.blocks, dead=True)
         self.storing.clear()
         self.copies.clear()
+
+    @contextmanager
+    def emptying(self) -> Iterator[None]:
+        """While the pool empties its cache, after ``reset``: blocks that are still written count as free.
+
+        Nothing can be found in them, now or later; nobody may take blocks meanwhile.
+        """
+        written = self.held_blocks()
+        self._pool.let_go(written, dead=True)
+        try:
+            yield
+        finally:
+            self._pool.hold(written)
 
     def _call_off(self, transfer: Transfer) -> None:
         for digest, slot in zip(transfer.digests, transfer.slots, strict=True):

@@ -30,7 +30,9 @@ An engine adds to ``stats`` its ``pool_blocks`` and ``free_blocks`` (those that 
 its blocks by use that no lease holds: ``running``, ``cached`` (nobody refers to them, and they can be hit), ``free``.
 
 Every engine that manages KV has two more, which need the engine itself: ``info`` {} (engine_id, epoch, version,
-block_size, pool_blocks, kv_bytes_per_token, capabilities, settings) and ``reset`` {} (leases_dropped, epoch, done).
+block_size, pool_blocks, kv_bytes_per_token, capabilities, settings) and ``reset`` {} (leases_dropped, epoch, done,
+reason). Leases and host memory are forgotten at once; the pool's cache only where no request uses blocks of it, else
+``done`` is false and ``reason`` says what stands against it.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,7 +42,7 @@ from agentkv.kv.payload import BadCall, Payload
 from agentkv.kv.policy import KVPolicy
 from agentkv.kv.tier import Tier
 
-__all__ = ("OPERATIONS", "perform")
+__all__ = ("OPERATIONS", "perform", "reset_answer")
 
 MAX_EVENTS = 4096
 
@@ -61,6 +63,15 @@ def perform(policy: KVPolicy, operation: object, payload: object, now: float) ->
         return {"error": str(bad)}
     except Exception as error:  # noqa: BLE001 - a client's call must not disturb the engine
         return {"error": f"{type(error).__name__}: {error}"}
+
+
+def reset_answer(leases: int, epoch: int, *, done: bool, in_use: int) -> dict[str, Any]:
+    """The answer to ``reset``, after which requests use ``in_use`` of the pool's blocks."""
+    reason = (
+        f"{in_use} blocks are in use by requests, so that the cache keeps what was computed before: "
+        "call reset again when they have ended"
+    )
+    return {"leases_dropped": leases, "epoch": epoch, "done": done, "reason": None if done else reason}
 
 
 def _renew(policy: KVPolicy, payload: Payload, now: float) -> dict[str, Any]:

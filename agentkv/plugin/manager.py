@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 from vllm.logger import init_logger
@@ -197,6 +198,13 @@ class KVManager:
         """Begin what the second tier wants to have moved by now."""
         if self.policy.tier is not None:
             self.policy.tier.tick(self.now())
+
+    def reset(self, empty: Callable[[], T]) -> T:
+        """Forget leases and copies, then have vLLM ``empty`` its prefix cache, whatever is being loaded."""
+        self.guard(self.policy.reset, self.now())
+        tier = self.policy.tier
+        with tier.mover.emptying() if tier is not None else nullcontext():
+            return empty()
 
     def process_stats(self) -> dict[str, Any]:
         """What this process counts beside the policy, as a JSON object."""

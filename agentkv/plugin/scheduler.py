@@ -11,6 +11,7 @@ A prefetch that is given up ends with ``finish_reason`` "abort" and the reason i
 directive are scheduled exactly as by vLLM. ``agentkv.plugin.utility`` has the operations on leases and runs.
 """
 
+from functools import partial
 from secrets import token_urlsafe
 from typing import Any
 from uuid import uuid4
@@ -252,9 +253,8 @@ class SyncAgentScheduler(Scheduler):
 
     def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> Any:
         """As vLLM's; leases are dropped first, and handles issued before are stale from here on."""
-        if self.kv is not None:
-            self.kv.guard(self.kv.policy.reset, self.kv.now())
-        return super().reset_prefix_cache(*args, **kwargs)
+        empty = partial(super().reset_prefix_cache, *args, **kwargs)
+        return empty() if self.kv is None else self.kv.reset(empty)
 
     def _turn_off(self, reason: str) -> None:
         """Go on as vLLM's own scheduler; whatever was held or leased is let go of."""

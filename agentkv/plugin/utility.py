@@ -11,7 +11,7 @@ from typing import Any
 import vllm
 from attrs import asdict
 
-from agentkv.kv import perform
+from agentkv.kv import perform, reset_answer
 from agentkv.plugin.manager import KVManager
 
 __all__ = ("METHOD", "call", "install")
@@ -88,5 +88,6 @@ def _info(scheduler: Any, kv: KVManager | None) -> dict[str, Any]:
 
 def _reset(scheduler: Any, kv: KVManager) -> dict[str, Any]:
     leases = len(kv.policy.leases.table)
-    done = scheduler.reset_prefix_cache()
-    return {"leases_dropped": leases, "epoch": kv.policy.leases.epoch, "done": bool(done)}
+    done = bool(scheduler.reset_prefix_cache())
+    in_use = kv.holder.pool_blocks - kv.holder.free_blocks
+    return reset_answer(leases, kv.policy.leases.epoch, done=done, in_use=in_use)

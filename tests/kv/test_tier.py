@@ -126,6 +126,8 @@ class World:
     def reset(self) -> None:
         self.void |= {each.number for each in self.going if each.kind == "demote"}
         self.policy.reset(self.now)
+        with self.tier.mover.emptying():
+            assert self.pool.free_blocks == self.pool.size, "nothing stands against emptying the pool's cache"
 
     def waiting(self) -> list[Any]:
         return self.tier.mover.queue.not_begun()

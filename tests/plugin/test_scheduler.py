@@ -142,7 +142,7 @@ def test_an_abort_leaves_no_lease(make_core: Make) -> None:
 def test_resetting_the_prefix_cache_drops_leases_and_makes_handles_stale(make_core: Make) -> None:
     core = make_core()
     report = core.one(prompt(1, 40), run="a")
-    assert core.call("reset") == {"leases_dropped": 1, "epoch": 1, "done": True}
+    assert core.call("reset") == {"leases_dropped": 1, "epoch": 1, "done": True, "reason": None}
     assert core.free == 63
     again = core.one(prompt(1, 40), run="a", lease=report["lease"], handle=None)
     assert (again["cached"], again["handle"]["epoch"]) == (0, 1)

@@ -119,7 +119,7 @@ async def test_a_handle_names_the_kv_until_the_cache_is_reset(managed: Make) -> 
         assert (grant.handle.engine_id, grant.handle.length) == (client.engine.info.engine_id, 12 * BLOCK)
         handle = grant.handle.as_wire()
         assert await client.call("verify", token=grant.token, handle=handle) == {"reason": None}
-        assert await client.call("reset") == {"leases_dropped": 1, "epoch": 1, "done": True}
+        assert await client.call("reset") == {"leases_dropped": 1, "epoch": 1, "done": True, "reason": None}
         assert client.engine.info.epoch == 1
         assert (await client.call("verify", token=grant.token, handle=handle))["reason"] == "lease: no such token"
         assert (await client.ask(prompt, run="r", handle=grant.handle, lease=grant.token)).usage.cached == 0
@@ -131,7 +131,9 @@ async def test_a_reset_while_requests_run_keeps_their_blocks(managed: Make) -> N
     async with client.engine, anyio.create_task_group() as group:
         group.start_soon(client.ask, text(1, 600), 50)
         await client.engine.clock.sleep(1.0)
-        assert (await client.call("reset"))["done"] is False
+        answer = await client.call("reset")
+        assert answer["done"] is False
+        assert answer["reason"].startswith("16 blocks are in use by requests")
         client.engine.check_integrity()
 
 
