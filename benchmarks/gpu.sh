@@ -4,7 +4,8 @@
 # WORKLOAD=seed (the default): 100 agents, 6,000 tokens of prompt, 8 tool calls.
 # WORKLOAD=replay: 80 recorded conversations of up to 16,000 tokens, from what benchmarks/pack_traces.sh has packed.
 # WORKLOAD=hashes: recorded coding sessions of up to 40,000 tokens, known by their hashes, from the same.
-# CHAINS=N changes the number of agents of the first two. SHAPE=tiny CHAINS=6 dry-runs the same path on a machine without a GPU.
+# WORKLOAD=fanout: six times five agents that read what those before them said, and a join (KVCOMM's setting).
+# CHAINS=N changes the number of agents of all but hashes. SHAPE=tiny CHAINS=2 dry-runs the same path on a machine without a GPU.
 set -euo pipefail
 out=$1 pool=$2 modes=$3
 shift 3
@@ -32,8 +33,11 @@ replay)
 hashes)
     options+=(--trace "$bundle/think_times" --delay-scale 0.1 --delay-cap 5 --max-tokens 40000)
     ;;
+fanout)
+    options+=(--shape kvcomm --chains "${CHAINS:-6}")
+    ;;
 *)
-    echo "WORKLOAD=$workload is none of: seed, replay, hashes" >&2
+    echo "WORKLOAD=$workload is none of: seed, replay, hashes, fanout" >&2
     exit 2
     ;;
 esac

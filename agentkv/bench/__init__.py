@@ -3,6 +3,7 @@
 from agentkv.bench.chat import find_chat
 from agentkv.bench.delay import Delay
 from agentkv.bench.delay_scaling import DelayScaling
+from agentkv.bench.fanout import SHAPES, FanoutShape
 from agentkv.bench.hashes import Hashes, choose_sessions
 from agentkv.bench.modes import DEFAULT_POOL_RATIO, MODES, ModeConfig, find_modes
 from agentkv.bench.page import page, require_plotting
@@ -17,9 +18,11 @@ from agentkv.bench.workload import Workload
 __all__ = (
     "DEFAULT_POOL_RATIO",
     "MODES",
+    "SHAPES",
     "Benchmark",
     "Delay",
     "DelayScaling",
+    "FanoutShape",
     "Hashes",
     "ModeConfig",
     "Replay",

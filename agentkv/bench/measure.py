@@ -70,17 +70,19 @@ class Repetition:
         return [turn for turn in self.turns if turn.source == "tool"]
 
     def ttft_s(self, *sources: Source) -> list[float]:
-        """Times to the first token of the turns with one of ``sources``, those that were cut off included."""
-        found = [turn.ttft_s for turn in self.turns if turn.source in sources]
-        return [*found, *(waited for source, waited, _ in self.cut if source in sources)]
+        """Times to the first token of the turns with one of ``sources`` (none: of all), those cut off included."""
+        found = [turn.ttft_s for turn in self.turns if not sources or turn.source in sources]
+        return [*found, *(waited for source, waited, _ in self.cut if not sources or source in sources)]
 
     def to_json(self) -> dict[str, Any]:
         """The figures of this repetition as plain values; milliseconds, seconds, tokens."""
         tokens = self._tokens()
         return {
-            "ttft_ms": figures(self.ttft_s("start", "tool", "user"), scale=1e3),
+            "ttft_ms": figures(self.ttft_s(), scale=1e3),
             "ttft_first_ms": figures(self.ttft_s("start"), scale=1e3),
             "ttft_after_tool_ms": figures(self.ttft_s("tool"), scale=1e3),
+            "ttft_branch_ms": figures(self.ttft_s("branch"), scale=1e3),
+            "ttft_join_ms": figures(self.ttft_s("join"), scale=1e3),
             "censored": {"first": self._censored("start"), "after_tool": self._censored("tool")},
             "task_s": figures(task.seconds for task in self.tasks),
             "held_s": figures(turn.held_s for turn in self.turns if turn.number == 0),
@@ -88,6 +90,7 @@ class Repetition:
             "window_s": round(self.seconds, 4) if self.steady is not None else None,
             "tasks_per_minute": round(60 * len(self.tasks) / self.seconds, 4),
             "tokens": tokens,
+            "tokens_by_source": self._tokens_by_source(),
             "computed_total": tokens["computed"] + tokens["prefetched"] + tokens["aborted"] + tokens["upkeep"],
             "reduction": _reduction(tokens),
             "hit_after_tool": _hit(self.resumes),
@@ -112,7 +115,12 @@ class Repetition:
         numbers = sorted({turn.number for turn in self.turns})
         by_number = {number: [turn for turn in self.turns if turn.number == number] for number in numbers}
         return [
-            {"round": number, "ttft_ms": figures((t.ttft_s for t in turns), scale=1e3), "hit": _hit(turns)}
+            {
+                "round": number,
+                "source": turns[0].source,
+                "ttft_ms": figures((t.ttft_s for t in turns), scale=1e3),
+                "hit": _hit(turns),
+            }
             for number, turns in by_number.items()
         ]
 
@@ -143,13 +151,23 @@ class Repetition:
         # A prefetch used behind the window's end was not wasted by being sent before it.
         return {name: max(0, getattr(self.after.totals, name) - getattr(self.before.totals, name)) for name in names}
 
+    def _tokens_by_source(self) -> dict[str, dict[str, int]]:
+        """Of the prompts of each source: their tokens, and those computed between ask and first token."""
+        found: dict[str, dict[str, int]] = {}
+        for turn in self.turns:
+            sums = found.setdefault(turn.source, {"prompt": 0, "computed": 0})
+            sums["prompt"] += turn.prompt
+            sums["computed"] += turn.prompt - turn.cached
+        return found
+
     def _breakdown(self) -> dict[str, Any]:
-        """Where the time of a resume went, by part; a part that the engine does not tell is empty."""
+        """Where the time of resumes and joins went, by part; a part that the engine does not tell is empty."""
+        turns = [turn for turn in self.turns if turn.source in ("tool", "join")]
         parts: dict[str, list[float | None]] = {
-            "client": [turn.client_s for turn in self.resumes],
-            "queue": [turn.queue_s for turn in self.resumes],
-            "prefill": [turn.prefill_s for turn in self.resumes],
-            "delivery": [turn.delivery_s for turn in self.resumes],
+            "client": [turn.client_s for turn in turns],
+            "queue": [turn.queue_s for turn in turns],
+            "prefill": [turn.prefill_s for turn in turns],
+            "delivery": [turn.delivery_s for turn in turns],
         }
         return {name: figures((v for v in values if v is not None), scale=1e3) for name, values in parts.items()}
 

@@ -49,6 +49,11 @@ class ModeConfig:
         if self.cpu_tier_bytes < 0:
             raise SetupError(f"cpu_tier_bytes={self.cpu_tier_bytes} must be at least 0")
 
+    @property
+    def managed(self) -> bool:
+        """Whether there is anything of ours in it."""
+        return self.follow or self.leases
+
     def engine_kv(self) -> EngineKV | None:
         """How the engine must manage its KV for this mode; modes for which that is equal share one engine."""
         if not self.leases:

@@ -7,6 +7,7 @@ from typing import Any
 from agentkv.bench.measure import Repetition, percentile
 from agentkv.bench.modes import rank_of_mode
 from agentkv.bench.step_log import steps_json
+from agentkv.bench.turn import Source
 
 __all__ = ("RATIOS", "SCHEMA", "figure_at", "merge", "mode_json", "ratios", "spread")
 
@@ -18,6 +19,10 @@ RATIOS: dict[str, tuple[str, ...]] = {
     "ttft_p95": ("ttft_ms", "p95"),
     "ttft_after_tool_p50": ("ttft_after_tool_ms", "p50"),
     "ttft_after_tool_p95": ("ttft_after_tool_ms", "p95"),
+    "ttft_branch_p50": ("ttft_branch_ms", "p50"),
+    "ttft_branch_p95": ("ttft_branch_ms", "p95"),
+    "ttft_join_p50": ("ttft_join_ms", "p50"),
+    "ttft_join_p95": ("ttft_join_ms", "p95"),
     "task_p50": ("task_s", "p50"),
     "task_p95": ("task_s", "p95"),
     "makespan": ("makespan_s",),
@@ -52,8 +57,9 @@ def spread(values: Sequence[Any]) -> dict[str, Any] | None:
 def mode_json(config: Mapping[str, Any], repetitions: Sequence[Repetition]) -> dict[str, Any]:
     """One mode: medians of its repetitions, with the spread of what ratios are made of.
 
-    ``quantiles_after_tool_ms`` are over the resumes of all repetitions, from the least to the longest in steps of a
-    hundredth. ``rounds``, ``occupancy``, ``evicted``, ``timeline`` and ``steps`` are those of the first repetition.
+    ``quantiles_after_tool_ms``, those of branches and of joins are over the turns of all repetitions, from the least to
+    the longest in steps of a hundredth. ``rounds``, ``occupancy``, ``evicted``, ``timeline`` and ``steps`` are those of
+    the first repetition.
     """
     each = [_figures(repetition) for repetition in repetitions]
     first = repetitions[0]
@@ -64,7 +70,9 @@ def mode_json(config: Mapping[str, Any], repetitions: Sequence[Repetition]) -> d
         "repetitions": len(each),
         **merge(each),
         "spread": {name: spread([figure_at(one, path) for one in each]) for name, path in RATIOS.items()},
-        "quantiles_after_tool_ms": _quantiles(repetitions),
+        "quantiles_after_tool_ms": _quantiles(repetitions, "tool"),
+        "quantiles_branch_ms": _quantiles(repetitions, "branch"),
+        "quantiles_join_ms": _quantiles(repetitions, "join"),
         "rounds": first.rounds(),
         "occupancy": first.series.to_json(),
         "evicted": dict(first.evicted),
@@ -86,8 +94,8 @@ def _figures(repetition: Repetition) -> dict[str, Any]:
     return {**found, "computed_per_prompt_token": round(found["computed_total"] / prompt, 6) if prompt else None}
 
 
-def _quantiles(repetitions: Sequence[Repetition]) -> list[float]:
-    values = sorted(1e3 * seconds for repetition in repetitions for seconds in repetition.ttft_s("tool"))
+def _quantiles(repetitions: Sequence[Repetition], source: Source) -> list[float]:
+    values = sorted(1e3 * seconds for repetition in repetitions for seconds in repetition.ttft_s(source))
     return [round(percentile(values, 100 * at / QUANTILES), 4) for at in range(QUANTILES + 1)] if values else []
 
 

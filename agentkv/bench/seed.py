@@ -5,16 +5,16 @@ Text is random token ids. They need neither tokenizer nor trained weights and gi
 modes differ in nothing but what is compared.
 """
 
-import math
 from functools import cached_property
 from itertools import pairwise
 from random import Random
 from typing import Any
 
-from attrs import asdict, field, frozen
+from attrs import asdict, frozen
 from typing_extensions import override
 
 from agentkv.bench.delay import Delay
+from agentkv.bench.lengths import at_least, length_range
 from agentkv.bench.random_ids import random_ids
 from agentkv.bench.workload import AgentPlan, Arrival, Output, Wait
 from agentkv.chain import Segment
@@ -104,19 +104,6 @@ class ChainPlan(AgentPlan):
         return [ids[start:end] for start, end in pairwise(cuts)]
 
 
-def _range(instance: "SeedShape", attribute: Any, value: tuple[int, int]) -> None:
-    if not 1 <= value[0] <= value[1]:
-        raise SetupError(f"{attribute.name}={value[0]}:{value[1]} must be LO:HI with 1 <= LO <= HI")
-
-
-def _at_least(least: int) -> Any:
-    def check(_: object, attribute: Any, value: float) -> None:
-        if not least <= value < math.inf:
-            raise SetupError(f"{attribute.name}={value} must be at least {least}")
-
-    return field(validator=check)
-
-
 @frozen(kw_only=True)
 class SeedShape:
     """The workload's numbers, in tokens and seconds.
@@ -127,16 +114,16 @@ class SeedShape:
     Raises ``SetupError`` for a number below its least, and for lengths that contradict each other.
     """
 
-    chains: int = _at_least(1)
-    prompt_tokens: int = _at_least(2)
-    shared_tokens: int = _at_least(0)
-    history_turns: int = _at_least(1)
-    tool_calls: int = _at_least(0)
-    result_tokens: tuple[int, int] = field(validator=_range)
+    chains: int = at_least(1)
+    prompt_tokens: int = at_least(2)
+    shared_tokens: int = at_least(0)
+    history_turns: int = at_least(1)
+    tool_calls: int = at_least(0)
+    result_tokens: tuple[int, int] = length_range()
     tool_seconds: Delay
-    output_tokens: int = _at_least(1)
-    start_spread: float = _at_least(0)
-    result_pieces: int = _at_least(1)
+    output_tokens: int = at_least(1)
+    start_spread: float = at_least(0)
+    result_pieces: int = at_least(1)
     seed: int
 
     kind = "seed"

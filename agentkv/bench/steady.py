@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from attrs import evolve, field, frozen
 
 from agentkv.bench.random_ids import random_ids
-from agentkv.bench.workload import AgentPlan, Arrival, Output, Wait, Workload
+from agentkv.bench.workload import AgentPlan, Arrival, BranchPlan, Output, Wait, Workload
 from agentkv.chain import Segment
 from agentkv.errors import SetupError
 
@@ -100,6 +100,10 @@ class Renewed(AgentPlan):
         """As the plan's."""
         return self.plan.waits
 
+    def held_blocks(self, block: int) -> int:
+        """As the plan's."""
+        return self.plan.held_blocks(block)
+
     def output(self, generation: int) -> Output:
         """As the plan's."""
         return self.plan.output(generation)
@@ -108,15 +112,54 @@ class Renewed(AgentPlan):
         """As the plan's."""
         return self.plan.arrivals(wait)
 
+    def branches(self, wait: int) -> Sequence[BranchPlan]:
+        """The plan's, with prompts of this round."""
+        return [RenewedBranch(branch, self.round) for branch in self.plan.branches(wait)]
+
     def prompt(self) -> Sequence[Segment]:
         """The plan's, with a mark of the round in front of what is not its anchor."""
-        segments = list(self.plan.prompt())
-        at = next((at for at, segment in enumerate(segments) if segment.kind != "anchor"), None)
-        if self.round and at is not None:
-            ids = segments[at].ids
-            mark = random_ids(f"round/{self.round}", min(MARK_TOKENS, len(ids)))
-            segments[at] = evolve(segments[at], ids=(*mark, *ids[len(mark) :]))
-        return segments
+        return _marked(self.plan.prompt(), self.round)
+
+
+@frozen
+class RenewedBranch(BranchPlan):
+    """A branch of a plan that is renewed."""
+
+    plan: BranchPlan
+    round: int
+
+    @property
+    def number(self) -> int:
+        """As the plan's."""
+        return self.plan.number
+
+    @property
+    def apart(self) -> bool:
+        """As the plan's."""
+        return self.plan.apart
+
+    @property
+    def output(self) -> Output:
+        """As the plan's."""
+        return self.plan.output
+
+    def prompt(self) -> Sequence[Segment]:
+        """The plan's, marked as an agent's is."""
+        return _marked(self.plan.prompt(), self.round)
+
+    def arrivals(self) -> Sequence[Arrival]:
+        """As the plan's."""
+        return self.plan.arrivals()
+
+
+def _marked(prompt: Sequence[Segment], number: int) -> Sequence[Segment]:
+    segments = list(prompt)
+    at = next((at for at, segment in enumerate(segments) if segment.kind != "anchor"), None)
+    if number and at is not None:
+        ids = segments[at].ids
+        mark = random_ids(f"round/{number}", min(MARK_TOKENS, len(ids)))
+        segments[at] = evolve(segments[at], ids=(*mark, *ids[len(mark) :]))
+    return segments
 
 
 def endless(workload: Workload) -> Iterator[AgentPlan]:

@@ -1,17 +1,22 @@
 """Results as a table in the terminal."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agentkv.bench.frontier import frontier_lines
 
 __all__ = ("table_lines", "table_rows")
 
-_COLUMNS = (
+Column = tuple[str, tuple[str, ...], str]
+_COLUMNS: tuple[Column, ...] = (
     ("TTFT ms p50", ("ttft_ms", "p50"), "{:,.0f}"),
     ("p95", ("ttft_ms", "p95"), "{:,.0f}"),
     ("after tool p50", ("ttft_after_tool_ms", "p50"), "{:,.0f}"),
     ("p95", ("ttft_after_tool_ms", "p95"), "{:,.0f}"),
+    ("branch p50", ("ttft_branch_ms", "p50"), "{:,.0f}"),
+    ("p95", ("ttft_branch_ms", "p95"), "{:,.0f}"),
+    ("join p50", ("ttft_join_ms", "p50"), "{:,.0f}"),
+    ("p95", ("ttft_join_ms", "p95"), "{:,.0f}"),
     ("task s p50", ("task_s", "p50"), "{:,.1f}"),
     ("p95", ("task_s", "p95"), "{:,.1f}"),
     ("makespan s", ("makespan_s",), "{:,.1f}"),
@@ -21,7 +26,15 @@ _COLUMNS = (
     ("recomputed", ("recomputed_after_eviction",), "{:,.0f}"),
     ("wasted", ("tokens", "wasted"), "{:,.0f}"),
 )
-_SPREAD = (("after tool p50", "ttft_after_tool_p50"), ("p95", "ttft_after_tool_p95"), ("makespan", "makespan"))
+# What only some workloads have: their columns are left out elsewhere.
+_OPTIONAL = ("ttft_after_tool_ms", "ttft_branch_ms", "ttft_join_ms")
+_SPREAD = (
+    ("after tool p50", "ttft_after_tool_p50"),
+    ("p95", "ttft_after_tool_p95"),
+    ("branch p50", "ttft_branch_p50"),
+    ("join p50", "ttft_join_p50"),
+    ("makespan", "makespan"),
+)
 # The pseudo-modes: what the idle engine makes of the same resumes.
 _IDLE = (("floor", "floor_ms"), ("ideal", "ideal_ms"))
 
@@ -36,6 +49,7 @@ def table_lines(result: Mapping[str, Any]) -> list[str]:
         *lines,
         "",
         *_work(result["workload"]),
+        *_branches(result),
         *_floor(result),
         *_spreads(result["modes"]),
         *_books(result["modes"]),
@@ -46,10 +60,15 @@ def table_lines(result: Mapping[str, Any]) -> list[str]:
 
 def table_rows(result: Mapping[str, Any]) -> list[list[str]]:
     """The titles, then a row of cells a mode, then floor and ideal where they were measured."""
-    rows = [["mode", *(title for title, _, _ in _COLUMNS)]]
-    rows += [[_title(name, mode), *_cells(mode)] for name, mode in result["modes"].items()]
-    idle = {name: result[key] for name, key in _IDLE}
-    return rows + [[name, *_cells({"ttft_after_tool_ms": figures})] for name, figures in idle.items() if figures["n"]]
+    columns = [column for column in _COLUMNS if _is_told(column[1][0], result["modes"])]
+    rows = [["mode", *(title for title, _, _ in columns)]]
+    rows += [[_title(name, mode), *_cells(mode, columns)] for name, mode in result["modes"].items()]
+    idle = {name: {"ttft_after_tool_ms": result[key]} for name, key in _IDLE if result[key]["n"]}
+    return rows + [[name, *_cells(figures, columns)] for name, figures in idle.items()]
+
+
+def _is_told(figures: str, modes: Mapping[str, Mapping[str, Any]]) -> bool:
+    return figures not in _OPTIONAL or any(mode[figures]["n"] for mode in modes.values())
 
 
 def _title(name: str, mode: Mapping[str, Any]) -> str:
@@ -57,9 +76,9 @@ def _title(name: str, mode: Mapping[str, Any]) -> str:
     return name if cap is None else f"{name} ({cap})"
 
 
-def _cells(mode: Mapping[str, Any]) -> list[str]:
+def _cells(mode: Mapping[str, Any], columns: Iterable[Column]) -> list[str]:
     cells = []
-    for _, path, form in _COLUMNS:
+    for _, path, form in columns:
         value: Any = mode
         for key in path:
             value = None if value is None else value.get(key)
@@ -73,6 +92,21 @@ def _pad(cell: str, width: int, *, left: bool) -> str:
 
 def _work(workload: Mapping[str, Any]) -> list[str]:
     return [f"text: {workload['text']}", f"waits: {workload['delays']}"]
+
+
+def _branches(result: Mapping[str, Any]) -> list[str]:
+    """What branches and joins computed when they were asked for, beside what was new in their prompts."""
+    new = result["workload"].get("new_tokens")
+    if new is None:
+        return []
+    lines = [f"new in the prompts of branches {new['branch']:,} tokens, of joins {new['join']:,}; computed when asked"]
+    for name, mode in result["modes"].items():
+        asked = mode["tokens_by_source"]
+        if "branch" in asked and "join" in asked:
+            each = ", ".join(f"{one['ttft_ms']['p50']:,.0f}" for one in mode["rounds"] if one["source"] == "branch")
+            computed = " and ".join(f"{asked[source]['computed']:,.0f}" for source in ("branch", "join"))
+            lines.append(f"  {name}: {computed}, {mode['computed_total']:,.0f} in all; p50 by branch, ms: {each}")
+    return lines
 
 
 def _floor(result: Mapping[str, Any]) -> list[str]:

@@ -6,16 +6,17 @@ from attrs import define, frozen
 
 __all__ = ("Source", "Task", "Turn", "UnderWay")
 
-Source = Literal["start", "tool", "user"]
+Source = Literal["start", "tool", "user", "branch", "join"]
 
 
 @frozen(kw_only=True)
 class Turn:
     """Times are clock seconds, counts are tokens; ``number`` 0 is the agent's first generation.
 
-    ``source`` is what made it possible: the agent's arrival, a tool's result, a user's message; ``ready_at`` is
-    when that was. ``held_s`` of what follows was spent waiting for a slot, until ``sent_at`` by the client, then
-    ``queue_s`` and ``prefill_s`` in the engine as far as it tells; ``first_at`` is when the first token was in hand.
+    ``source`` is what made it possible: the agent's arrival, a tool's result, a user's message, what a ``"branch"`` has
+    to be told, the ends of those that are joined; ``ready_at`` is when that was. ``held_s`` of what follows was spent
+    waiting for a slot, until ``sent_at`` by the client, then ``queue_s`` and ``prefill_s`` in the engine as far as it
+    tells; ``first_at`` is when the first token was in hand.
     """
 
     chain: int

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from agentkv.chain import Segment
 
-__all__ = ("AgentPlan", "Arrival", "Output", "Wait", "Workload")
+__all__ = ("AgentPlan", "Arrival", "BranchPlan", "Output", "Wait", "Workload")
 
 
 @frozen(kw_only=True)
@@ -26,12 +26,13 @@ class Output:
 class Wait:
     """Between two generations: ``seconds`` until the last of what is waited for is there.
 
-    ``name`` is the tool's, and whose durations it is counted among; ``source`` tells tools from people.
+    ``name`` is the tool's, and whose durations it is counted among; ``source`` tells tools from people, and both from
+    branches, whose ends take as long as they take (``seconds`` is 0).
     """
 
     seconds: float
     name: str
-    source: Literal["tool", "user"] = "tool"
+    source: Literal["tool", "user", "join"] = "tool"
 
 
 @frozen(kw_only=True)
@@ -39,11 +40,39 @@ class Arrival:
     """Ids that go behind the chain, ``seconds`` after the arrival before (the first: after the generation's end).
 
     The chain is cut to its first ``keep`` tokens before, where that is not None: what was said is told otherwise now.
+    Where ``quotes`` is not None, what the generation of that number of the same agent says follows the ids, and all of
+    it is there when that one has ended; ``seconds`` is 0.
     """
 
     seconds: float
     ids: tuple[int, ...]
     keep: int | None = None
+    quotes: int | None = None
+
+
+class BranchPlan(Protocol):
+    """One generation beside an agent's chain, which begins when a generation of that has ended.
+
+    ``number`` is its generation's, different from all others of the agent. Its prompt is the chain as it is then
+    (``apart``: nothing), behind that ``prompt()``, and behind that ``arrivals()``, all of which quote.
+    """
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def apart(self) -> bool: ...
+
+    @property
+    def output(self) -> Output: ...
+
+    def prompt(self) -> Sequence[Segment]:
+        """Its own tokens; at least one."""
+        ...
+
+    def arrivals(self) -> Sequence[Arrival]:
+        """What others say before it can be asked for."""
+        ...
 
 
 class AgentPlan(Protocol):
@@ -76,6 +105,10 @@ class AgentPlan(Protocol):
     @property
     def end_tokens(self) -> int: ...
 
+    def held_blocks(self, block: int) -> int:
+        """KV blocks of ``block`` tokens that it holds at its largest, those of its branches included."""
+        return -(-self.end_tokens // block)
+
     @property
     def waits(self) -> Sequence[Wait]:
         """One between each two generations: there is one generation more than waits."""
@@ -92,6 +125,10 @@ class AgentPlan(Protocol):
     def arrivals(self, wait: int) -> Sequence[Arrival]:
         """What wait ``wait`` brings, in the parts in which it becomes known; at least one."""
         ...
+
+    def branches(self, wait: int) -> Sequence[BranchPlan]:
+        """The branches that wait ``wait`` is for: they begin with it, and end before the next generation is asked."""
+        return ()
 
 
 class Workload(Protocol):

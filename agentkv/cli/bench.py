@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from agentkv.bench import Delay, SeedShape, run_benchmark, table_lines
+from agentkv.cli.bench_fanout import add_fanout
 from agentkv.cli.bench_options import add_common_options, benchmark_of
 from agentkv.cli.bench_output import check_outputs, write_outputs
 from agentkv.cli.bench_traces import add_traces
@@ -27,6 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _seed_options(seed)
     seed.set_defaults(command=command, workload=_seed)
     add_traces(workloads, add_common_options, command)
+    add_fanout(workloads, add_common_options, command)
     add_calibrate(workloads)
     add_sweep(workloads)
 

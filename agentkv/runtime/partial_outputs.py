@@ -9,7 +9,7 @@ from agentkv.runtime.joining import ahead
 from agentkv.runtime.program import NodeProgram, Program
 from agentkv.runtime.state import Follow, State
 
-__all__ = ("PartialOutputs",)
+__all__ = ("BLOCKS", "PartialOutputs")
 
 # Text is looked at again when it has grown by two blocks or so: each look may end in a request of its own, which the
 # branches that decode share the engine with. Each look reads all of it anew, so long texts are looked at more rarely.

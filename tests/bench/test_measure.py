@@ -10,6 +10,7 @@ from agentkv.bench.measure import figures, percentile
 from agentkv.bench.results import merge, ratios, spread
 from agentkv.bench.turn import Turn, UnderWay
 
+TTFT = ("ttft_ms", "ttft_after_tool_ms", "ttft_branch_ms", "ttft_join_ms")
 numbers = st.lists(st.floats(0, 1e6), min_size=2, max_size=60)
 
 
@@ -39,7 +40,7 @@ def test_merging_takes_medians_and_adds_up_counts() -> None:
 
 def test_a_ratio_over_nothing_is_none() -> None:
     figure = {"p50": 0, "p95": None}
-    mode = {"ttft_ms": figure, "ttft_after_tool_ms": figure, "task_s": figure, "makespan_s": 4}
+    mode = {**dict.fromkeys(TTFT, figure), "task_s": figure, "makespan_s": 4}
     mode |= {"tasks_per_minute": 0.0, "computed_per_prompt_token": None}
     found = ratios({"stock": mode, "stock+cap": {**mode, "makespan_s": 3}}, None)
     assert found["stock+cap/stock"]["makespan"] == 0.75
@@ -51,7 +52,7 @@ def test_a_ratio_over_nothing_is_none() -> None:
 
 def test_ratios_are_over_the_simpler_mode_however_modes_were_listed() -> None:
     figure = {"p50": 1, "p95": 1}
-    mode = {"ttft_ms": figure, "ttft_after_tool_ms": figure, "task_s": figure, "makespan_s": 4}
+    mode = {**dict.fromkeys(TTFT, figure), "task_s": figure, "makespan_s": 4}
     mode |= {"tasks_per_minute": 1.0, "computed_per_prompt_token": 1.0}
     names = ("bidirectional@0.7", "stock+cap", "bidirectional@0.9", "stock")
     assert [name for name in ratios(dict.fromkeys(names, mode), 1.0) if "floor" not in name] == [

@@ -173,6 +173,32 @@ def test_hashes_are_one_command(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert json.loads((tmp_path / "out.json").read_text())["workload"]["sessions"] == 1
 
 
+def test_a_fanout_is_one_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    files = ("--json", str(tmp_path / "out.json"), "--html", str(tmp_path / "out.html"))
+    numbers = ("--chains", "2", "--branches", "3", "--output-tokens", "40:60", "--prompt-tokens", "600", "--apart")
+    command = ("bench", "fanout", "--engine", "sim:h200", "--modes", "stock,bidirectional", *numbers, *files)
+    assert main(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "branch p50" in lines[0]
+    assert "after tool" not in lines[0]
+    assert any(line.startswith("new in the prompts of branches 288 tokens") for line in lines)
+    assert any(line.startswith("  bidirectional: ") and "p50 by branch, ms: " in line for line in lines)
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["workload"]["kind"] == "fanout"
+    assert found["workload"]["output_tokens"] == [40, 60]
+    assert found["ratios"]["bidirectional/stock"].keys() >= {"ttft_branch_p50", "ttft_join_p50"}
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert "TTFT of branches" in text
+    assert "TTFT behind joins" in text
+    assert "TTFT after a tool" not in text
+
+
+@pytest.mark.parametrize("options", [("--output-tokens", "4:x"), ("--shared-tokens", "9000"), ("--branches", "0")])
+def test_a_fanout_that_cannot_be_is_refused(capsys: pytest.CaptureFixture[str], options: tuple[str, ...]) -> None:
+    assert main(("bench", "fanout", "--engine", "sim", *options)) == 2
+    assert options[0].lstrip("-").replace("-", "_") in capsys.readouterr().err.replace("-", "_")
+
+
 @pytest.mark.parametrize(
     ("workload", "options", "message"),
     [

@@ -32,20 +32,43 @@ def page(result: Mapping[str, Any]) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["number"] = _number
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(result=result, rows=table_rows(result), drawings=_drawings(result))
+    with drawing():
+        drawings, distributions = _drawings(result), _distributions(result)
+    return template.render(result=result, rows=table_rows(result), drawings=drawings, distributions=distributions)
+
+
+def _distributions(result: Mapping[str, Any]) -> list[tuple[str, str, str | None]]:
+    """A title, what is shown, and the drawing, None where there is nothing of the kind."""
+    idle = {"floor": result["floor_ms"], "ideal": result["ideal_ms"]}
+    share = "What share of {} had their first token within how many milliseconds of {}"
+    return [
+        (
+            "TTFT after a tool",
+            share.format("resumes", "the tool's result"),
+            figures.distribution(result["modes"], "after_tool", idle),
+        ),
+        (
+            "TTFT of branches",
+            share.format("branches", "the moment that they could be asked for"),
+            figures.distribution(result["modes"], "branch", {}),
+        ),
+        (
+            "TTFT behind joins",
+            share.format("joins", "the end of the last branch"),
+            figures.distribution(result["modes"], "join", {}),
+        ),
+    ]
 
 
 def _drawings(result: Mapping[str, Any]) -> dict[str, str | None]:
     """The figures as markup, the texts in it escaped by matplotlib."""
     modes = result["modes"]
-    with drawing():
-        return {
-            "distribution": figures.distribution(modes, result["floor_ms"], result["ideal_ms"]),
-            "frontier": figures.frontier(result["frontier"]),
-            "pool_ratios": figures.pool_ratios(modes),
-            "occupancy": figures.occupancy(modes),
-            "timelines": figures.timelines(modes),
-        }
+    return {
+        "frontier": figures.frontier(result["frontier"]),
+        "pool_ratios": figures.pool_ratios(modes),
+        "occupancy": figures.occupancy(modes),
+        "timelines": figures.timelines(modes),
+    }
 
 
 def _number(value: Any) -> str:

@@ -11,12 +11,20 @@ __all__ = ("distribution", "frontier", "occupancy", "pool_ratios", "timelines")
 Modes = Mapping[str, Mapping[str, Any]]
 WAIT, DECODE, TOOL = "#d55e00", "#0072b2", "#d9dee4"
 DRAWN_POINTS = 200
+KINDS = {
+    "after_tool": ("after a tool", "resumes"),
+    "branch": ("of a branch", "branches"),
+    "join": ("behind a join", "joins"),
+}
 DASHES = ("-", (0, (5, 2)))
 
 
-def distribution(modes: Modes, floor: Mapping[str, Any], ideal: Mapping[str, Any]) -> str | None:
-    """What share of resumes had their first token within how many milliseconds; None where there is no resume."""
-    drawn = {name: mode["quantiles_after_tool_ms"] for name, mode in modes.items() if mode["quantiles_after_tool_ms"]}
+def distribution(modes: Modes, kind: str, idle: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """What share had their first token within how many milliseconds; None where there are none.
+
+    ``kind``: ``"after_tool"``, ``"branch"`` or ``"join"``; ``idle``: what is drawn beside them, percentiles by name.
+    """
+    drawn = {name: values for name, mode in modes.items() if (values := mode[f"quantiles_{kind}_ms"])}
     if not drawn:
         return None
     figure = new_figure(4.2)
@@ -28,13 +36,14 @@ def distribution(modes: Modes, floor: Mapping[str, Any], ideal: Mapping[str, Any
         # Curves may coincide: every other one is drawn on top, with gaps for what is below to be seen.
         look: dict[str, Any] = {"ls": DASHES[place % 2], "zorder": 2 + place % 2, "lw": 1.8}
         axes.plot(times, shares, label=name, color=colour_of(name, list(modes)), **look)
-    for title, figures, style in (("floor p50", floor, "--"), ("ideal p50", ideal, ":")):
+    for (title, figures), style in zip(idle.items(), ("--", ":"), strict=False):
         if figures["p50"]:
-            axes.axvline(figures["p50"], color="#555555", ls=style, lw=1.2, label=title)
-    axes.set(xscale="log", xlabel="TTFT after a tool, ms (logarithmic)", ylabel="resumes, %", ylim=(0, 100))
+            axes.axvline(figures["p50"], color="#555555", ls=style, lw=1.2, label=f"{title} p50")
+    what, of = KINDS[kind]
+    axes.set(xscale="log", xlabel=f"TTFT {what}, ms (logarithmic)", ylabel=f"{of}, %", ylim=(0, 100))
     _plain_logarithm(axes.xaxis)
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return svg_of(figure, "distribution")
+    return svg_of(figure, f"distribution-{kind}")
 
 
 def occupancy(modes: Modes) -> str | None:
@@ -67,19 +76,34 @@ def _ever(series: Mapping[str, Any], name: str) -> bool:
 
 def timelines(modes: Modes) -> str | None:
     """What each agent waited for, a row of axes a mode; None where nothing was kept."""
-    drawn = {name: mode["timeline"] for name, mode in modes.items() if mode["timeline"]}
+    drawn = {name: _lanes(mode["timeline"]) for name, mode in modes.items() if mode["timeline"]}
     if not drawn:
         return None
     agents = max(map(len, drawn.values()))
     figure = new_figure(0.8 + len(drawn) * (0.6 + 0.07 * agents), len(drawn))
     for axes, (name, tasks) in zip(axes_of(figure), drawn.items(), strict=True):
-        _bars(axes, [task["turns"] for task in tasks])
+        _bars(axes, tasks)
         axes.set(ylim=(len(tasks) - 0.5, -0.5), ylabel="agents", yticks=[])
         axes.grid(visible=False, axis="y")
         axes.set_title(name, loc="left", fontweight="bold", fontsize=10)
-    _seconds_axis(figure, max(turn[2] for tasks in drawn.values() for task in tasks for turn in task["turns"]))
+    _seconds_axis(figure, max(turn[2] for tasks in drawn.values() for turns in tasks for turn in turns))
     _bar_legend(figure)
     return svg_of(figure, "timeline")
+
+
+def _lanes(timeline: Sequence[Mapping[str, Any]]) -> list[list[Sequence[float]]]:
+    """The turns of each agent in as few rows as keep those apart that are under way at the same time."""
+    found: list[list[Sequence[float]]] = []
+    for task in timeline:
+        lanes: list[list[Sequence[float]]] = []
+        for turn in sorted(task["turns"]):
+            lane = next((lane for lane in lanes if lane[-1][2] <= turn[0]), None)
+            if lane is None:
+                lanes.append([turn])
+            else:
+                lane.append(turn)
+        found += lanes
+    return found
 
 
 def _bars(axes: Any, tasks: Sequence[Sequence[Sequence[float]]]) -> None:
@@ -113,7 +137,7 @@ def _bars(axes: Any, tasks: Sequence[Sequence[Sequence[float]]]) -> None:
 def _bar_legend(figure: Any) -> None:
     from matplotlib.patches import Patch
 
-    titles = (("waits for a first token", WAIT), ("decodes", DECODE), ("tool runs", TOOL))
+    titles = (("waits for a first token", WAIT), ("decodes", DECODE), ("tool or branches run", TOOL))
     figure.legend([Patch(color=colour) for _, colour in titles], [t for t, _ in titles], loc="outside upper right")
 
 
