@@ -123,6 +123,7 @@ def _unleased(scheduler: ManagedScheduler) -> dict[str, int]:
 
 
 def _describe(policy: KVPolicy, info: EngineInfo) -> dict[str, Any]:
+    slots = policy.tier.mover.copies.slots if policy.tier is not None else 0
     return {
         "version": info.version,
         "engine_id": info.engine_id,
@@ -130,7 +131,8 @@ def _describe(policy: KVPolicy, info: EngineInfo) -> dict[str, Any]:
         "block_size": info.block_size,
         "pool_blocks": info.pool_blocks,
         "kv_bytes_per_token": info.kv_bytes_per_token,
-        "tier_slots": policy.tier.mover.copies.slots if policy.tier is not None else 0,
+        "tier_slots": slots,
+        "tier_bytes": slots * policy.records.bytes_per_block,
         "settings": asdict(policy.settings),
         "capabilities": dict(policy.settings.capabilities()),
     }

@@ -6,8 +6,11 @@ import importlib.util
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
@@ -23,7 +26,7 @@ from agentkv.engines.vllm_options import engine_arguments
 from agentkv.engines.vllm_tier import check_tier, tier_bytes
 from agentkv.errors import EngineStartError, SetupError
 
-__all__ = ("StartedLLM", "one_line", "start_llm", "stop_llm")
+__all__ = ("StartedLLM", "one_line", "start_llm", "start_report", "stop_llm")
 
 OLDEST, NEWEST = (0, 26), (0, 32)
 INSTALL = (
@@ -34,6 +37,8 @@ MISMATCH = (
     "if it names torchvision or torchaudio, wheels for another torch came along with vLLM's CPU build: "
     "pip uninstall -y torchvision torchaudio torchcodec"
 )
+# The plugin's own name for it.
+REPORT = "AGENTKV_START_REPORT"
 TICK_SECONDS = 5.0
 STOP_SECONDS = 20.0
 
@@ -193,10 +198,24 @@ def _make(model: ModelFolder, options: Mapping[str, Any], device: str) -> Any:
     arguments = engine_arguments(model, options, known=known, cpu_free_bytes=on_cpu)
     if isinstance(connector := arguments.get("kv_transfer_config"), dict):
         arguments["kv_transfer_config"] = KVTransferConfig(**connector)
-    try:
-        return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
-    except Exception as error:
-        raise EngineStartError(f"vLLM did not start with model {model.name!r}: {one_line(error)}{_more()}") from error
+    with start_report() as reported:
+        try:
+            return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+        except Exception as error:
+            why = reported() or f"{one_line(error)}{_more()}"
+            raise EngineStartError(f"vLLM did not start with model {model.name!r}: {why}") from error
+
+
+@contextmanager
+def start_report() -> Iterator[Callable[[], str]]:
+    """What an error of ours in vLLM's processes says, where one ends the start inside; else an empty text."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "reason"
+        os.environ[REPORT] = str(file)
+        try:
+            yield lambda: file.read_text(encoding="utf-8") if file.exists() else ""
+        finally:
+            del os.environ[REPORT]
 
 
 def _more() -> str:

@@ -38,6 +38,8 @@ def check_tier(wanted: int, model: ModelFolder, free: int | None) -> None:
 
 def tier_line(answer: Mapping[str, Any]) -> str:
     """What was reserved, from the answer to the operation ``info`` of an engine that has a second tier."""
-    slots, tokens = answer["tier_slots"], answer["tier_slots"] * answer["block_size"]
-    size = tokens * answer["kv_bytes_per_token"]
-    return f"second tier: {size / GIB:.2f} GiB of host memory reserved, {slots} blocks, {tokens:,} tokens"
+    slots, size = answer["tier_slots"], answer["tier_bytes"]
+    return (
+        f"second tier: {size / GIB:.2f} GiB of host memory reserved, {slots} blocks, "
+        f"{slots * answer['block_size']:,} tokens"
+    )

@@ -30,9 +30,9 @@ An engine adds to ``stats`` its ``pool_blocks`` and ``free_blocks`` (those that 
 its blocks by use that no lease holds: ``running``, ``cached`` (nobody refers to them, and they can be hit), ``free``.
 
 Every engine that manages KV has two more, which need the engine itself: ``info`` {} (engine_id, epoch, version,
-block_size, pool_blocks, kv_bytes_per_token, capabilities, settings) and ``reset`` {} (leases_dropped, epoch, done,
-reason). Leases and host memory are forgotten at once; the pool's cache only where no request uses blocks of it, else
-``done`` is false and ``reason`` says what stands against it.
+block_size, pool_blocks, kv_bytes_per_token of one device, tier_slots, tier_bytes of all devices, capabilities,
+settings) and ``reset`` {} (leases_dropped, epoch, done, reason). Leases and host memory are forgotten at once; the
+pool's cache only where no request uses blocks of it, else ``done`` is false and ``reason`` says what stands against it.
 """
 
 from collections.abc import Callable, Mapping

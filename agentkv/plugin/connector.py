@@ -20,6 +20,7 @@ from agentkv.errors import EngineStartError
 from agentkv.plugin.commands import Command, TierCommands, TierReport
 from agentkv.plugin.host import HostMemory
 from agentkv.plugin.regions import regions
+from agentkv.plugin.start_report import reporting
 
 __all__ = ("TierConnector", "TierPort", "slots_of")
 
@@ -108,8 +109,9 @@ class TierConnector(KVConnectorBase_V1, SupportsHMA):
 
     # The workers' half
 
+    @reporting()
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
-        """Reserve host memory for this worker's share of each block. Raises ``EngineStartError``."""
+        """Reserve host memory for this worker's share of each block. Raises ``EngineStartError``, ``NotSupported``."""
         settings = self._config.additional_config["agentkv"]
         rows = regions(kv_caches.values(), self._cache.num_blocks)
         slots = slots_of(settings["cpu_tier_bytes"], self._cache, self._config.parallel_config.world_size)

@@ -22,6 +22,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 
 from agentkv.errors import EngineStartError
 from agentkv.plugin.scheduler import AgentScheduler, SyncAgentScheduler, is_synchronous
+from agentkv.plugin.start_report import reporting
 
 __all__ = (
     "FORCED_ARG",
@@ -47,6 +48,7 @@ class Forcing:
     requests: dict[str, Any]
     vllm_config: Any
 
+    @reporting()
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not hasattr(super(), "get_grammar_bitmask"):

@@ -50,7 +50,7 @@ class HostMemory:
         self.memory = torch.zeros((slots, self.words), dtype=torch.int64)
         if self._cuda:
             self._pin()
-        rows = max(1, STAGING_BYTES // (self.words * 8))
+        rows = max(1, min(slots, STAGING_BYTES // (self.words * 8)))
         self._lanes = {out: _Lane(self._device, rows, self.words) for out in (True, False)}
         self._sums: dict[int, int] = {}
         fold = math.gcd(self.words, FOLD)

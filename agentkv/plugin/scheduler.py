@@ -33,6 +33,7 @@ from agentkv.plugin.port import SchedulerPort, open_port, tier_slots
 from agentkv.plugin.probe import probe
 from agentkv.plugin.queues import RankedQueue
 from agentkv.plugin.room import RoomMaker
+from agentkv.plugin.start_report import reporting
 
 __all__ = ("AgentScheduler", "SyncAgentScheduler", "is_synchronous")
 
@@ -47,6 +48,7 @@ class SyncAgentScheduler(Scheduler):
     _port: SchedulerPort | None = None
     _counts_held = True
 
+    @reporting()
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         utility.install()

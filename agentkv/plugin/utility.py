@@ -69,6 +69,7 @@ def _info(scheduler: Any, kv: KVManager | None) -> dict[str, Any]:
         return {"version": vllm.__version__, "capabilities": dict.fromkeys(names, off)}
     policy = kv.policy
     settings = policy.settings
+    slots = policy.tier.mover.copies.slots if policy.tier is not None else 0
     return {
         "version": vllm.__version__,
         "engine_id": policy.leases.engine_id,
@@ -76,7 +77,9 @@ def _info(scheduler: Any, kv: KVManager | None) -> dict[str, Any]:
         "block_size": policy.leases.block_size,
         "pool_blocks": kv.holder.pool_blocks,
         "kv_bytes_per_token": policy.records.bytes_per_block // policy.leases.block_size,
-        "tier_slots": policy.tier.mover.copies.slots if policy.tier is not None else 0,
+        "tier_slots": slots,
+        # Each worker has its share of every block.
+        "tier_bytes": slots * policy.records.bytes_per_block * scheduler.vllm_config.parallel_config.world_size,
         "settings": asdict(settings),
         "capabilities": {
             **settings.capabilities(),

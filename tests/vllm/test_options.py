@@ -91,5 +91,5 @@ def test_a_second_tier_that_the_machine_has_no_memory_for_is_refused_by_name(mod
 def test_the_tier_is_read_from_where_the_scheduler_reads_it_and_said() -> None:
     assert tier_bytes({"additional_config": {"agentkv": {"cpu_tier_bytes": GIB}}}) == GIB
     assert tier_bytes({"additional_config": None}) == tier_bytes({}) == 0
-    said = tier_line({"tier_slots": 1024, "block_size": 32, "kv_bytes_per_token": 32_768})
+    said = tier_line({"tier_slots": 1024, "block_size": 32, "tier_bytes": GIB})
     assert said == "second tier: 1.00 GiB of host memory reserved, 1024 blocks, 32,768 tokens"
