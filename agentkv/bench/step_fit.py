@@ -6,7 +6,7 @@ from typing import Any
 from agentkv.bench.step_log import COLUMNS, StepRow
 from agentkv.engines.sim_machine import StepCost
 from agentkv.errors import SetupError
-from agentkv.follow import LeastSquares
+from agentkv.kv import LeastSquares
 
 __all__ = ("fit_steps", "read_steps")
 

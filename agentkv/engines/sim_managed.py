@@ -82,8 +82,6 @@ class ManagedScheduler(Scheduler):
         self._now = now
         self._shares = StepShares(policy.settings.prefetch_step)
         self._order = WaitingOrder(policy.settings.max_overtakes)
-        # Resumes that wait, and some that do no more: they are struck off when they come up.
-        self._resumes: set[str] = set()
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self.requests.held or request_id in self.loading or super().__contains__(request_id)
@@ -134,12 +132,6 @@ class ManagedScheduler(Scheduler):
         self.waiting[request.request_id] = request
         for passed in queue[place:]:
             self.waiting.move_to_end(passed.request_id)
-        self._note_resume(request)
-
-    def _note_resume(self, request: SimRequest) -> None:
-        name = request.request_id
-        if self.requests.is_resume(name) and not self.requests.is_prefetch(name):
-            self._resumes.add(name)
 
     @staticmethod
     def _rank(request: SimRequest) -> Rank:
@@ -164,10 +156,18 @@ class ManagedScheduler(Scheduler):
         while True:
             self.requests.in_step.clear()
             self._share_out()
+            managed = bool(self.requests.directives)
             step = super().schedule()
+            if managed:
+                self._shares.cost.planned(step, (tokens for _, tokens in step.rows), self._now())
             # A prefetch that found no room stood before others: without it they may start.
             if not self._end_doomed() or step.rows:
                 return step
+
+    def complete(self, step: Step) -> list[SimRequest]:
+        """Apply a step that has run, see ``Scheduler.complete``, and take note of how long it took."""
+        self._shares.cost.ended(step, self._now())
+        return super().complete(step)
 
     def _look_for_copies(self) -> None:
         """Take out of the queue who waits for KV from host memory, and put back who need not wait any more."""
@@ -202,18 +202,22 @@ class ManagedScheduler(Scheduler):
 
     def _share_out(self) -> None:
         prefetches = self.requests.prefetches
-        real_work = any(name not in prefetches for name in self.waiting)
-        self._shares.open(real_work=real_work, resumes=self._resume_waits(), step_tokens=self._max_num_batched_tokens)
+        waiting = [name for name in self.waiting if name not in prefetches]
+        begun = [request for name, request in self.running.items() if name not in prefetches]
+        prefilling = [request.request_id for request in begun if request.in_prefill]
+        if self.requests.directives:
+            self._shares.open(
+                waiting=waiting,
+                prefilling=prefilling,
+                decoding=len(begun) - len(prefilling),
+                is_resume=self.requests.is_resume,
+                step_tokens=self._max_num_batched_tokens,
+            )
         running = [name for name in self.running if name in prefetches]
         for name in running:
             self.running[name] = self.running.pop(name)
-        if running and real_work and len(self.running) >= self._max_num_seqs:
+        if running and waiting and len(self.running) >= self._max_num_seqs:
             self._give_up(running[-1], "its place in the batch was needed")
-
-    def _resume_waits(self) -> bool:
-        while self._resumes and (name := next(iter(self._resumes))) not in self.waiting:
-            self._resumes.discard(name)
-        return bool(self._resumes)
 
     def _share(self, request: SimRequest, tokens: int) -> int:
         name = request.request_id
@@ -222,8 +226,8 @@ class ManagedScheduler(Scheduler):
             if given:
                 self.requests.in_step.add(name)
             return given
-        in_progress = name in self.running and request.in_prefill
-        return self._shares.cold(tokens) if in_progress and not self.requests.is_resume(name) else tokens
+        cold = tokens > 1 and bool(self.requests.directives) and not self.requests.is_resume(name)
+        return self._shares.cold(tokens) if cold else tokens
 
     def _fits(self, request: SimRequest, hits: list[Block]) -> bool:
         tier = self.policy.tier
@@ -267,7 +271,6 @@ class ManagedScheduler(Scheduler):
     def _preempt(self, step: Step, request: SimRequest) -> None:
         self.policy.work.preempted(request.request_id, request.computed)
         super()._preempt(step, request)
-        self._note_resume(request)
         if self.requests.is_prefetch(request.request_id):
             self.requests.doomed[request.request_id] = "preempted"
 

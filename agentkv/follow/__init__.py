@@ -2,7 +2,6 @@
 
 from agentkv.follow.cost import GUESS, Load, StepTimes, next_prefill, pays
 from agentkv.follow.history import RESULT_GUESSED, ToolTimes, WorkingSets
-from agentkv.follow.least_squares import LeastSquares
 from agentkv.follow.memo import Memo, Memos, PredictedResult
 from agentkv.follow.meter import Meter, Metered
 from agentkv.follow.steps import follows, missing_tokens, prefills_ahead
@@ -10,7 +9,6 @@ from agentkv.follow.steps import follows, missing_tokens, prefills_ahead
 __all__ = (
     "GUESS",
     "RESULT_GUESSED",
-    "LeastSquares",
     "Load",
     "Memo",
     "Memos",

@@ -1,7 +1,7 @@
 """What is in an engine, and what its steps take: learnt from the requests of its clients."""
 
 from agentkv.follow.cost import GUESS, RANGE, Load, StepTimes
-from agentkv.follow.least_squares import LeastSquares
+from agentkv.kv import LeastSquares
 
 __all__ = ("Meter", "Metered")
 

@@ -9,20 +9,23 @@ from agentkv.kv.handle import KVHandle
 from agentkv.kv.keeper import LeaseKeeper
 from agentkv.kv.layers import DTYPE_BYTES, LayerKind
 from agentkv.kv.lease import BlockHolder, Lease, LeaseTable
+from agentkv.kv.least_squares import LeastSquares
 from agentkv.kv.model_shape import ModelShape
 from agentkv.kv.mover import TierPool
 from agentkv.kv.operations import perform, reset_answer
 from agentkv.kv.order import CacheMode, eviction_key, in_order
 from agentkv.kv.policy import KVPolicy
 from agentkv.kv.prefetch_limit import PrefetchLimit
+from agentkv.kv.prefill_cost import PrefillCost
 from agentkv.kv.record import Record, Recorder, RecordKind
 from agentkv.kv.requests import LiveRequests
 from agentkv.kv.room import plan_cuts
 from agentkv.kv.settings import PolicySettings
+from agentkv.kv.step_shares import StepShares
 from agentkv.kv.ticket import AdmissionState, Ticket
 from agentkv.kv.tier import Tier
 from agentkv.kv.transfer import Transfer
-from agentkv.kv.work import COLD, Rank, StepShares, WaitingOrder, rank_of
+from agentkv.kv.work import COLD, Rank, WaitingOrder, rank_of
 
 __all__ = (
     "COLD",
@@ -43,10 +46,12 @@ __all__ = (
     "LeaseClass",
     "LeaseKeeper",
     "LeaseTable",
+    "LeastSquares",
     "LiveRequests",
     "ModelShape",
     "PolicySettings",
     "PrefetchLimit",
+    "PrefillCost",
     "Rank",
     "Record",
     "RecordKind",

@@ -1,11 +1,11 @@
-"""The order of work: resumes before cold prompts, prefetches last, nobody passed for ever; and shares of a step."""
+"""The order of work: resumes before cold prompts, prefetches last, and nobody passed for ever."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from agentkv.kv.directive import Directive
 
-__all__ = ("COLD", "Rank", "StepShares", "WaitingOrder", "rank_of")
+__all__ = ("COLD", "Rank", "WaitingOrder", "rank_of")
 
 T = TypeVar("T")
 
@@ -55,36 +55,3 @@ class WaitingOrder:
         if its <= rank:
             return False
         return its[0] == PREFETCH or self._overtaken.get(name, 0) < self._max_overtakes
-
-
-class StepShares:
-    """What of one engine step's tokens is left for prefetches, and for cold prompts in progress."""
-
-    def __init__(self, prefetch_step: int | None) -> None:
-        self._prefetch_step = prefetch_step
-        self._prefetch = prefetch_step or 0
-        self._cold: int | None = None
-
-    def open(self, *, real_work: bool, resumes: bool, step_tokens: int) -> None:
-        """Begin a step. ``real_work``: requests other than prefetches wait; ``resumes``: resumes are among them.
-
-        Prefetches get nothing then. Cold prompts in progress get half of the step when a resume waits, so that
-        it starts at once and they do not stand still.
-        """
-        share = max(1, step_tokens // 2) if self._prefetch_step is None else self._prefetch_step
-        self._prefetch = 0 if real_work else share
-        self._cold = step_tokens // 2 if resumes else None
-
-    def prefetch(self, tokens: int) -> int:
-        """How many of ``tokens`` a prefetch may compute; they are gone from its share."""
-        given = min(tokens, self._prefetch)
-        self._prefetch -= given
-        return given
-
-    def cold(self, tokens: int) -> int:
-        """How many of ``tokens`` a cold prompt in progress may compute; they are gone from its share."""
-        if self._cold is None:
-            return tokens
-        given = min(tokens, self._cold)
-        self._cold -= given
-        return given

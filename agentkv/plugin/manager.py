@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
@@ -151,6 +151,8 @@ class KVManager:
     def planned(self, step: Any) -> None:
         """Take note of the requests that start in ``step``, and of what they found cached."""
         work = self.policy.work
+        if self.directives:
+            self.shares.cost.planned(step, step.num_scheduled_tokens.values(), self.now())
         for new in step.scheduled_new_reqs:
             if new.req_id in self.directives:
                 work.started(new.req_id, new.num_computed_tokens)
@@ -160,19 +162,34 @@ class KVManager:
                 if name in again.resumed_req_ids:
                     work.started(name, hit)
 
-    # Prefetches
+    def ended(self, step: Any) -> None:
+        """Take note of how long ``step`` took."""
+        self.shares.cost.ended(step, self.now())
+
+    # Shares of a step
+
+    def open_shares(self, waiting: Sequence[str], running: Sequence[Any], step_tokens: int) -> None:
+        """Divide the next step: ``waiting`` are in line, prefetches apart, ``running`` all in the batch."""
+        begun = [request for request in running if not self.requests.is_prefetch(request.request_id)]
+        prefilling = [request.request_id for request in begun if request.is_prefill_chunk]
+        self.shares.open(
+            waiting=waiting,
+            prefilling=prefilling,
+            decoding=len(begun) - len(prefilling),
+            is_resume=self.requests.is_resume,
+            step_tokens=step_tokens,
+        )
 
     def cap(self, request: Any, num_new_tokens: int) -> int:
-        """Tokens that the request may compute in this step: prefetches and cold prompts in progress have shares."""
+        """Tokens that the request may compute in this step: prefetches and cold prompts have shares."""
         name = request.request_id
         if self.requests.is_prefetch(name):
             given = self.shares.prefetch(num_new_tokens)
             if given:
                 self.requests.in_step.add(name)
             return given
-        # A preempted request keeps the flag; it starts anew and is not in progress.
-        in_progress = request.is_prefill_chunk and request.num_computed_tokens > 0
-        cold = in_progress and not self.requests.is_resume(name)
+        # Of one that decodes, a single token is asked for; a preempted one starts anew.
+        cold = num_new_tokens > 1 and not self.requests.is_resume(name)
         return self.shares.cold(num_new_tokens) if cold else num_new_tokens
 
     def answer_dropped(self, request: Any, reason: str) -> None:

@@ -161,11 +161,10 @@ class SyncAgentScheduler(Scheduler):
 
     def _share_out(self, kv: KVManager) -> None:
         """Divide the step's tokens between those running, before vLLM gives all of them to whoever is first."""
-        real_work = [request for request in self._queued() if self._is_real_work(request)]
-        resumes = any(kv.requests.is_resume(request.request_id) for request in real_work)
-        kv.shares.open(real_work=bool(real_work), resumes=resumes, step_tokens=self.max_num_scheduled_tokens)
+        real_work = [request.request_id for request in self._queued() if self._is_real_work(request)]
+        kv.open_shares(real_work, self.running, self.max_num_scheduled_tokens)
         # Both loops of vLLM's schedule() ask this method how much of a chunk to compute, if told that they must.
-        self.need_mamba_block_aligned_split = bool(kv.requests.prefetches) or resumes
+        self.need_mamba_block_aligned_split = bool(kv.requests.prefetches) or kv.shares.limits_cold
         if not kv.requests.prefetches:
             return
         self.running.sort(key=lambda request: kv.requests.is_prefetch(request.request_id))
@@ -175,9 +174,7 @@ class SyncAgentScheduler(Scheduler):
                 self._drop_prefetch(running[-1], "its place in the batch was needed")
 
     def _mamba_block_aligned_split(self, request: Any, num_new_tokens: int, *args: Any, **kwargs: Any) -> int:
-        if self.kv is None:
-            return num_new_tokens
-        capped = self.kv.guard(self.kv.cap, request, num_new_tokens)
+        capped = None if self.kv is None else self.kv.guard(self.kv.cap, request, num_new_tokens)
         return num_new_tokens if capped is None else capped
 
     def _queued(self) -> list[Any]:
@@ -215,8 +212,11 @@ class SyncAgentScheduler(Scheduler):
 
     def update_from_output(self, *args: Any, **kwargs: Any) -> Any:
         """As vLLM's, with the answers to prefetches that were given up."""
-        if self.kv is not None and self._port is not None:
-            self.kv.guard(self._port.answered, args[0] if args else kwargs["scheduler_output"])
+        if self.kv is not None:
+            step = args[0] if args else kwargs["scheduler_output"]
+            self.kv.guard(self.kv.ended, step)
+            if self._port is not None:
+                self.kv.guard(self._port.answered, step)
         outputs = super().update_from_output(*args, **kwargs)
         if self.kv is not None and self.kv.dropped:
             self.kv.guard(self._deliver_dropped, outputs)

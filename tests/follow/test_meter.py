@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkv.follow import LeastSquares, Load, Meter
+from agentkv.follow import Load, Meter
+from agentkv.kv import LeastSquares
 
 
 @given(

@@ -1,12 +1,11 @@
-"""The order of work and the shares of a step."""
+"""The order of work."""
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkv.kv import COLD, Directive, Rank, StepShares, WaitingOrder, rank_of
+from agentkv.kv import COLD, Directive, Rank, WaitingOrder, rank_of
 
 
 def directive(**fields: Any) -> Directive:
@@ -52,15 +51,3 @@ def test_with_no_bound_the_line_is_a_stable_sort(ranks: list[Rank]) -> None:
     for number, rank in enumerate(ranks):
         line.add(str(number), rank)
     assert line.queue == sorted(line.queue, key=lambda each: (each[1], int(each[0])))
-
-
-@pytest.mark.parametrize(
-    ("real_work", "resumes", "prefetches", "cold"),
-    [(False, False, [30, 20, 0], [500, 500]), (True, False, [0, 0, 0], [500, 500]), (True, True, [0, 0, 0], [32, 0])],
-)
-def test_shares_of_a_step(real_work: bool, resumes: bool, prefetches: list[int], cold: list[int]) -> None:
-    shares = StepShares(50)
-    for _ in range(2):
-        shares.open(real_work=real_work, resumes=resumes, step_tokens=64)
-        assert [shares.prefetch(30) for _ in range(3)] == prefetches
-        assert [shares.cold(500) for _ in range(2)] == cold

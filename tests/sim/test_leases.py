@@ -256,7 +256,8 @@ async def test_prefetches_share_a_step_and_come_after_real_work(managed: Make) -
             group.start_soon(lambda which: client.ahead(text(which, 200), name=f"ahead{which}", run=f"{which}"), which)
         group.start_soon(lambda: client.ask(text(8, 700), 1, name="cold"))
         group.start_soon(lambda: client.ask(text(9, 100), 1, name="resume", resume=True))
-    assert list(steps[0].items()) == [("resume", 100), ("cold", 412)]
+    assert steps[0] == {"resume": 100}
+    assert "cold" in steps[1]
     assert all(sum(n for name, n in step.items() if name.startswith("ahead")) <= 64 for step in steps)
 
 
