@@ -44,6 +44,12 @@ class KeyChain:
         self._root = b"" if salt is None else hashlib.blake2b(salt.encode(), digest_size=16).digest()
         self._keys: list[bytes] = []
 
+    def first(self, count: int) -> list[bytes]:
+        """The first ``count`` keys."""
+        if count > 0:
+            self[count - 1]
+        return self._keys[:count]
+
     def __getitem__(self, index: int) -> bytes:
         keys = self._keys
         while len(keys) <= index:

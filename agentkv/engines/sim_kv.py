@@ -10,7 +10,8 @@ from attrs import asdict
 
 from agentkv.engines.base import EngineInfo
 from agentkv.engines.sim_cache import BlockPool
-from agentkv.engines.sim_managed import ManagedScheduler, PoolHolder
+from agentkv.engines.sim_holder import PoolHolder
+from agentkv.engines.sim_managed import ManagedScheduler
 from agentkv.engines.sim_scheduler import Scheduler
 from agentkv.errors import EngineStartError
 from agentkv.kv import KVPolicy, PolicySettings, perform, reset_answer

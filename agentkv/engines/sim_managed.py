@@ -8,49 +8,7 @@ from agentkv.engines.sim_scheduler import Scheduler, Step
 from agentkv.errors import EngineError
 from agentkv.kv import KVPolicy, LiveRequests, Rank, StepShares, Tier, WaitingOrder, rank_of
 
-__all__ = ("ManagedScheduler", "PoolHolder")
-
-
-class PoolHolder:
-    """Adapts ``BlockPool`` to ``agentkv.kv.TierPool``. Owns no blocks."""
-
-    def __init__(self, pool: BlockPool) -> None:
-        self._pool = pool
-
-    def hold(self, blocks: Sequence[int]) -> None:
-        """Take one reference on each block."""
-        self._pool.touch(self._pool[block] for block in blocks)
-
-    def let_go(self, blocks: Sequence[int], *, dead: bool) -> int:
-        """Give one reference back on each; returns how many became free. ``blocks`` are in chain order."""
-        tail_first = [self._pool[block] for block in reversed(blocks)]
-        if dead:
-            return self._pool.release_dead(tail_first)
-        before = self._pool.free
-        self._pool.release(tail_first)
-        return self._pool.free - before
-
-    @property
-    def free_blocks(self) -> int:
-        """Blocks that nobody refers to."""
-        return self._pool.free
-
-    def take(self, count: int) -> list[int]:
-        """Blocks with one reference each."""
-        return [block.id for block in self._pool.take(count)]
-
-    def enter(self, block: int, digest: bytes) -> None:
-        """Make a block that was taken findable."""
-        self._pool.enter(self._pool[block], digest)
-
-    def find(self, digest: bytes) -> int | None:
-        """A block with this content."""
-        block = self._pool.find(digest)
-        return None if block is None else block.id
-
-    def ref_count(self, block: int) -> int:
-        """References on the block, the leases' one included."""
-        return self._pool[block].refs
+__all__ = ("ManagedScheduler",)
 
 
 class ManagedScheduler(Scheduler):
@@ -182,6 +140,14 @@ class ManagedScheduler(Scheduler):
         for name, request in list(self.waiting.items()):
             if self._wants(tier, request):
                 self.loading[name] = self.waiting.pop(name)
+
+    def _must_wait(self, request: SimRequest) -> bool:
+        # Asked again: who went before it may have taken free blocks that it was to build on.
+        tier = self.policy.tier
+        if tier is None or not self._wants(tier, request):
+            return False
+        self.loading[request.request_id] = self.waiting.pop(request.request_id)
+        return True
 
     def _wants(self, tier: Tier, request: SimRequest) -> bool:
         directive = request.directive

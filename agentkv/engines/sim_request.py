@@ -96,7 +96,7 @@ class SimRequest:
 
     def keys(self, block_size: int) -> list[bytes]:
         """The content keys of the full blocks that it could start on."""
-        return [self._keys[index] for index in range((self.length - 1) // block_size if self.reuse else 0)]
+        return self._keys.first((self.length - 1) // block_size if self.reuse else 0)
 
     def find_cached(self, pool: BlockPool, block_size: int) -> list[Block]:
         """The longest run of cached blocks this request can start on.
@@ -104,10 +104,8 @@ class SimRequest:
         At least one token is left to compute, since only computing a token gives the next one's logits.
         """
         found: list[Block] = []
-        if not self.reuse:
-            return found
-        for index in range((self.length - 1) // block_size):
-            block = pool.find(self._keys[index])
+        for key in self.keys(block_size):
+            block = pool.find(key)
             if block is None:
                 break
             found.append(block)

@@ -154,6 +154,8 @@ class Scheduler:
     def _schedule_waiting(self, step: Step, budget: int) -> None:
         while self.waiting and budget > 0 and len(self.running) < self._max_num_seqs:
             request = next(iter(self.waiting.values()))
+            if self._must_wait(request):
+                continue
             hits = request.find_cached(self.pool, self._block_size)
             tokens = self._share(request, min(request.expected - len(hits) * self._block_size, budget))
             if tokens == 0 or not self._fits(request, hits):
@@ -162,6 +164,10 @@ class Scheduler:
             self._take(request, -(-tokens // self._block_size))
             self._put(step, request, tokens)
             budget -= tokens
+
+    def _must_wait(self, request: SimRequest) -> bool:
+        """Whether the request cannot start yet, and has been taken out of the queue for that."""
+        return False
 
     def _fits(self, request: SimRequest, hits: list[Block]) -> bool:
         """Whether the whole request finds room beside its ``hits``."""

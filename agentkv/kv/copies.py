@@ -11,11 +11,12 @@ class _Copy:
 
     __slots__ = ("holders", "pins", "ready", "slot")
 
-    def __init__(self, slot: int, holder: str) -> None:
+    def __init__(self, slot: int, holders: frozenset[str]) -> None:
         self.slot = slot
         self.ready = False
         self.pins = 0
-        self.holders = {holder}
+        # One set for all that are copied at once, as there are as many copies as host memory has blocks.
+        self.holders = holders
 
 
 class HostCopies:
@@ -26,6 +27,7 @@ class HostCopies:
         self._free = list(range(slots))
         self._copies: dict[bytes, _Copy] = {}
         self._of: dict[str, dict[bytes, None]] = {}
+        self._followed: dict[str, tuple[Sequence[bytes], int]] = {}
         # Given up while a transfer still wrote or read them: the slot comes back when that has ended.
         self._orphans: dict[int, _Copy] = {}
 
@@ -53,7 +55,7 @@ class HostCopies:
     def holders(self, digest: bytes) -> frozenset[str]:
         """Tokens of the leases that hold the copy."""
         copy = self._copies.get(digest)
-        return frozenset(copy.holders) if copy is not None else frozenset()
+        return copy.holders if copy is not None else frozenset()
 
     def of(self, token: str) -> tuple[bytes, ...]:
         """What a lease holds, in the order in which it was copied."""
@@ -62,9 +64,9 @@ class HostCopies:
     def reserve(self, token: str, digests: Sequence[bytes]) -> list[int]:
         """Slots for contents that have none yet, to be written for the lease; there must be as many free ones."""
         taken = [heapq.heappop(self._free) for _ in digests]
-        for digest, slot in zip(digests, taken, strict=True):
-            self._copies[digest] = _Copy(slot, token)
-            self._of.setdefault(token, {})[digest] = None
+        holders = frozenset((token,))
+        self._copies.update((digest, _Copy(slot, holders)) for digest, slot in zip(digests, taken, strict=True))
+        self._of.setdefault(token, {}).update(dict.fromkeys(digests))
         return taken
 
     def written(self, digest: bytes, slot: int, *, good: bool) -> None:
@@ -100,27 +102,41 @@ class HostCopies:
             del self._orphans[slot]
             heapq.heappush(self._free, slot)
 
-    def follow(self, token: str, digests: Sequence[bytes]) -> None:
-        """The lease names ``digests`` now: it holds what there is of them, and nothing else."""
-        held = self._of.get(token, {})
-        named = dict.fromkeys(digest for digest in digests if digest in self._copies)
-        for digest in [digest for digest in held if digest not in named]:
-            self._let_go(token, digest)
-        for digest in named:
-            self._copies[digest].holders.add(token)
-        if named:
-            self._of[token] = named
-        else:
-            self._of.pop(token, None)
+    def follow(self, token: str, digests: Sequence[bytes], resident: int = 0) -> None:
+        """The lease names ``digests`` now, the first ``resident`` of which are in the pool.
 
-    def spare(self, token: str, digests: Iterable[bytes], most: int) -> None:
-        """Give up at most ``most`` copies, which nothing but this lease holds and no transfer needs."""
+        It holds the copies of those that are not, and of those that have become its, and nothing that it does not name.
+        """
+        before, held = self._followed.get(token, ((), 0))
+        if before is digests and resident >= held:
+            self._followed[token] = digests, resident
+            return
+        same = _common_length(before, digests)
+        for digest in before[same:] if digests else self.of(token):
+            if digest in self._of.get(token, ()):
+                self._let_go(token, digest)
+        for digest in digests[min(same, resident) :]:
+            copy = self._copies.get(digest)
+            if copy is not None and token not in copy.holders:
+                copy.holders |= {token}
+                self._of.setdefault(token, {})[digest] = None
+        if digests:
+            self._followed[token] = digests, resident
+        else:
+            self._followed.pop(token, None)
+
+    def count(self, token: str) -> int:
+        """How many copies a lease holds."""
+        return len(self._of.get(token, ()))
+
+    def spare(self, token: str, needed: frozenset[bytes], most: int) -> None:
+        """Give up at most ``most`` copies that nothing else holds and no transfer needs, none of them ``needed``."""
         wanted = self.free + most
-        for digest in digests:
+        for digest in reversed(self.of(token)):
             if self.free >= wanted:
                 return
-            copy = self._copies.get(digest)
-            if copy is not None and copy.ready and not copy.pins and copy.holders == {token}:
+            copy = self._copies[digest]
+            if digest not in needed and copy.ready and not copy.pins and copy.holders == {token}:
                 self.discard(digest)
 
     def discard(self, digest: bytes) -> None:
@@ -140,8 +156,11 @@ class HostCopies:
 
     def _let_go(self, token: str, digest: bytes) -> None:
         copy = self._copies[digest]
-        copy.holders.discard(token)
-        del self._of[token][digest]
+        copy.holders -= {token}
+        held = self._of[token]
+        del held[digest]
+        if not held:
+            del self._of[token]
         if not copy.holders:
             del self._copies[digest]
             self._retire(copy)
@@ -159,3 +178,12 @@ class HostCopies:
         assert all(copy.holders for copy in self._copies.values()), "a copy that nobody holds"
         held = {(token, digest) for token, digests in self._of.items() for digest in digests}
         assert held == {(token, digest) for digest, copy in self._copies.items() for token in copy.holders}
+
+
+def _common_length(one: Sequence[bytes], other: Sequence[bytes]) -> int:
+    """Length of the common prefix; a chain that only grew, or was cut, costs one comparison."""
+    shorter = min(len(one), len(other))
+    if one[:shorter] == other[:shorter]:
+        return shorter
+    pairs = zip(one, other, strict=False)
+    return next((place for place, (left, right) in enumerate(pairs) if left != right), shorter)

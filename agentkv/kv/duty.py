@@ -6,7 +6,9 @@ __all__ = ("Duty",)
 
 #: Spells of each kind that have to be seen before anything is concluded from them.
 ENOUGH = 8
-WEIGHT = 0.05
+#: Spells of each run that the averages are over: runs that were started together work and wait together, so that
+#: fewer would show the moment and not the rule.
+SPELLS = 4
 
 
 @define
@@ -57,5 +59,5 @@ class Duty:
 
     def _average(self, kind: int, before: float, seconds: float) -> float:
         self._seen[kind] += 1
-        weight = max(WEIGHT, 1 / self._seen[kind])
+        weight = 1 / min(self._seen[kind], SPELLS * max(ENOUGH, len(self._spells)))
         return before + weight * (max(0.0, seconds) - before)

@@ -157,9 +157,10 @@ class LeaseKeeper:
 
         ``protect`` are blocks that the requester itself builds on: letting go of them gains nothing. Nothing is
         cut when the leases cannot suffice, unless ``partly``. ``only_speculative`` is all that a prefetch may ask for.
-        What has copies in host memory goes first; with ``may_wait`` nothing else does, while such copies are made.
+        What has copies in host memory goes first; with ``may_wait`` nothing else does while more will have copies.
         """
-        if deficit <= 0 or not (only_speculative or self.planner.may_suffice(deficit, protect, now)):
+        known = only_speculative or (may_wait and self.parking is not NO_PARKING)
+        if deficit <= 0 or not (known or self.planner.may_suffice(deficit, protect, now)):
             return 0
         leases = list(self.table.speculative() if only_speculative else self.table.in_order())
 
@@ -252,7 +253,7 @@ class LeaseKeeper:
     def _fit_budget(self, lease: Lease, old: Lease | None, prefetch: bool, now: float, request: str) -> int:
         """Blocks of ``lease`` that fit the budget, after cutting leases that go before it."""
         if not prefetch:
-            self.spare_budget(lease, now, request)
+            self.spare_budget(lease.token, lease.blocks, now, request)
         over = self.table.over(lease.blocks)
         # While copies are made by which others can leave, the budget is exceeded rather than KV lost.
         if over <= 0 or (not prefetch and self.parking.relieve(over, request, now)):
@@ -264,10 +265,10 @@ class LeaseKeeper:
         self._apply(cuts, now, "budget", request)
         return self.table.fitting(lease.blocks)
 
-    def spare_budget(self, lease: Lease, now: float, request: str) -> None:
-        """Make room in the budget for ``lease`` with its blocks, as far as other leases lose nothing by it."""
-        if (over := self.table.over(lease.blocks)) > 0:
-            others = [each for each in self.table.in_order() if each.token != lease.token]
+    def spare_budget(self, token: str, blocks: Sequence[int], now: float, request: str) -> None:
+        """Make room in the budget for a lease with further ``blocks``, as far as other leases lose nothing by it."""
+        if (over := self.table.over(blocks)) > 0:
+            others = [each for each in self.table.in_order() if each.token != token]
             cuts, _ = self.planner.lossless(others, over, self.table.free_when_unleased, self.parking)
             self._apply(cuts, now, "budget", request)
 

@@ -213,16 +213,14 @@ class LeaseTable:
         return self._holder.ref_count(block) == 1
 
     def can_free(self, deficit: int, protect: frozenset[int]) -> bool:
-        """Whether all leases together could free ``deficit`` blocks, those in ``protect`` apart."""
+        """Whether all leases together may be able to free ``deficit`` blocks, those in ``protect`` apart.
+
+        By the ends of chains alone: who uses the end of one uses all of it. What chains share is counted for each.
+        """
         if len(self._counts) < deficit:
             return False
-        ref_count, found = self._holder.ref_count, 0
-        for block in self._counts:
-            if ref_count(block) == 1 and block not in protect:
-                found += 1
-                if found >= deficit:
-                    return True
-        return False
+        ends = (lease for lease in self._leases.values() if lease.blocks and lease.blocks[-1] not in protect)
+        return sum(len(lease.blocks) for lease in ends if self.free_when_unleased(lease.blocks[-1])) >= deficit
 
     def _out_of_order(self, lease: Lease) -> None:
         del self._order[bisect_left(self._order, (eviction_key(lease), lease.token))]

@@ -22,7 +22,7 @@ class Parking(Protocol):
         ...
 
     def relieve(self, deficit: int, for_whom: str, now: float) -> bool:
-        """Whether copies are on their way after which ``deficit`` blocks can go without loss."""
+        """Whether ``deficit`` blocks will be able to go without loss: copies of them are on their way, or will be."""
         ...
 
 

@@ -65,15 +65,15 @@ class Planned:
         return in_common + sum(own for lacks, own in alive if not lacks) + most
 
     def at_work(self, duty: float, newcomer: Ticket) -> float:
-        """Blocks of runs at work at one moment, ``newcomer`` among them, if each works in a share ``duty`` of time.
+        """Blocks of runs at work at their fullest moment, if each works in a share ``duty`` of time.
 
         Mean and margin: the number at work is binomial; by its normal approximation, MARGIN standard deviations
-        above the mean. Anchors count whole.
+        above the mean. Anchors count whole, and so does ``newcomer``, which works at first.
         """
         own = newcomer.blocks - newcomer.anchor_blocks
         in_common = self._in_common + newcomer.anchor_blocks - self.shared(newcomer)
         spread = math.sqrt(duty * (1 - duty) * (self._squares + own * own))
-        return in_common + duty * (self._own + own) + MARGIN * spread
+        return in_common + duty * (self.peak(newcomer) - in_common - own) + own + MARGIN * spread
 
     def _count(self, ticket: Ticket, change: int) -> None:
         self.active += change

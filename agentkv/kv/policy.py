@@ -69,11 +69,9 @@ class KVPolicy:
             retry_seconds=retry_seconds,
         )
         self._duty = Duty()
-        self.admission = Admission(
-            pool_blocks, mode=settings.admission, max_queued=settings.max_queued, max_bypass=settings.max_bypass
-        )
+        limits = {name: getattr(settings, name) for name in ("max_queued", "max_bypass", "peak_ratio")}
+        self.admission = Admission(pool_blocks, mode=settings.admission, **limits)
         self.admission.far, self.admission.duty = slots, lambda: self._duty.share
-        self.admission.peak_ratio = settings.peak_ratio
         self.tier = None if host is None else open_tier(self.leases, host, slots, pool_blocks, settings.tier_reserve)
         self.prefetches = PrefetchLimit(settings.branch_prefetch_limit)
         self._mint = mint
@@ -93,6 +91,8 @@ class KVPolicy:
             if reason is not None:
                 self.drop_prefetch(directive, request, reason, now)
             return reason
+        if self.tier is not None:
+            self.tier.arrived(request, directive.lease)
         if directive.ticket:
             if not self._live[directive.ticket]:
                 self._duty.began(directive.ticket, now)

@@ -25,6 +25,7 @@ class _Wait:
     since: float
     loads: int = 0
     blocks: int = 0
+    lacks: int = 0
 
 
 class Promoter:
@@ -58,6 +59,10 @@ class Promoter:
         if hits < len(digests) and digests[hits] in self._mover.loading:
             self._waits.setdefault(request, _Wait(now))
             return True
+        if wait is not None and wait.lacks and any(name != request for name in self.claims):
+            # Those before it have not found room in this step: nor will it.
+            self.claims[request] = wait.lacks
+            return True
         run = self._copies_from(digests, hits, owner)
         if wait is None and len(run) * self._leases.block_size < self._cost.least_tokens() * SMALL:
             return False
@@ -71,6 +76,9 @@ class Promoter:
         if self.fetch(token, run, digests[:hits], request, "resume", order, now):
             wait.loads += 1
             wait.blocks += len(run)
+            wait.lacks = 0
+        else:
+            wait.lacks = len(run)
         return True
 
     def away(self, digests: Sequence[bytes]) -> bool:
@@ -99,8 +107,9 @@ class Promoter:
         now: float,
     ) -> bool:
         """Begin to load ``run``, which follows ``head`` in its chain; whether there was room for it."""
-        short = len(run) - self._pool.free_blocks
-        if short > 0 and rank == "resume":
+        before = sum(lacks for name, lacks in self.claims.items() if name != request)
+        short = len(run) + before - self._pool.free_blocks
+        if short > 0 and rank == "resume" and not before:
             protect = frozenset(block for each in head if (block := self._pool.find(each)) is not None)
             self._leases.make_room(short, now, for_whom=request, protect=protect, may_wait=True)
             short = len(run) - self._pool.free_blocks
@@ -137,7 +146,7 @@ class Promoter:
             if block is None:
                 break
             found.append(block)
-        self._leases.spare_budget(evolve(lease, blocks=(*lease.blocks, *found)), now, "")
+        self._leases.spare_budget(token, found, now, "")
         found = found[: self._table.fitting(found)]
         if found:
             self._table.extend(lease, found)

@@ -36,6 +36,9 @@ def plan_cuts(
     for lease in leases:
         if len(gained) >= deficit:
             break
+        if lease.blocks and not counts_as_room(lease.blocks[-1]):
+            # Who uses the end of a chain uses all of it.
+            continue
         considered.append(lease)
         for block in reversed(lease.blocks[floor(lease) :]):
             named[block] += 1

@@ -52,6 +52,7 @@ class Tier:
         self._reserve = int(reserve * pool_blocks)
         self._out = Demoter(leases, pool, mover, cost)
         self._back = Promoter(leases, pool, mover, cost)
+        self._uses: dict[str, str] = {}
         self._failed = 0
         self._moved = {"demote": 0, "promote": 0}
         self._table.watch = self._follow
@@ -69,9 +70,15 @@ class Tier:
         return next((i for i in range(keep, len(digests)) if not ready(digests[i])), len(digests))
 
     def relieve(self, deficit: int, for_whom: str, now: float) -> bool:
-        """See ``Parking``: stores what it takes, unless enough is on its way."""
+        """See ``Parking``: stores what it takes, unless enough is on its way.
+
+        Where no chain waits that could be stored, those of requests that run can when these end, if host memory has
+        room for them.
+        """
         under_way = sum(self.mover.storing.values())
-        return under_way + self._out.store(deficit - under_way, "room", for_whom, now) > 0
+        if under_way + self._out.store(deficit - under_way, "room", for_whom, now) > 0:
+            return True
+        return self.mover.copies.free >= deficit and self._out.engaged()
 
     # Requests
 
@@ -93,6 +100,12 @@ class Tier:
         """
         return self._back.wanted(request, digests, hits, now, owner=owner, lease=lease, order=order)
 
+    def arrived(self, request: str, lease: str | None) -> None:
+        """A request has come; the chain of the lease that it builds on does not wait any more, until ``forget``."""
+        if lease is not None:
+            self._uses[request] = lease
+            self._out.use(lease)
+
     def away(self, digests: Sequence[bytes]) -> bool:
         """Whether a chain's next content is in host memory alone, so that computing it ahead would repeat work."""
         return self._back.away(digests)
@@ -100,6 +113,8 @@ class Tier:
     def forget(self, request: str) -> None:
         """A request has ended; loads that were begun for it go on for its lease."""
         self._back.forget(request)
+        if (lease := self._uses.pop(request, None)) is not None:
+            self._out.use_no_more(lease)
 
     @property
     def claimed(self) -> int:
@@ -149,7 +164,7 @@ class Tier:
             return
         if self._table.held > self._table.budget:
             *_, last = self._table.in_order()
-            self._leases.spare_budget(last, now, "")
+            self._leases.spare_budget(last.token, (), now, "")
         spare = min(self._pool.free_blocks, self._table.budget - self._table.held)
         if spare < self._reserve:
             lacking = self._reserve - spare - self._out.clean() - sum(self.mover.storing.values())
@@ -232,7 +247,10 @@ class Tier:
 
     def _follow(self, token: str, lease: Lease | None) -> None:
         self._out.follow(token, lease)
-        self.mover.copies.follow(token, lease.digests if lease is not None else ())
+        if lease is None:
+            self.mover.copies.follow(token, ())
+        else:
+            self.mover.copies.follow(token, lease.digests, len(lease.blocks))
 
     def _note(self, transfer: Transfer, failed: frozenset[int], now: float) -> None:
         lease = self._table.get(transfer.token)

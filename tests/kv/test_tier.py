@@ -196,6 +196,39 @@ def test_the_farthest_wanted_goes_first_and_anchors_stay() -> None:
     assert not table.get(anchor.token).away
 
 
+def test_a_chain_whose_request_has_come_does_not_leave_for_others() -> None:
+    world = World(size=60, slots=60, tier_reserve=0.9)
+    first = world.until("a", 25, expected_reuse=90.0)[0].token
+    second = world.until("b", 25, expected_reuse=1.0)[0].token
+    world.tier.tick(0.0)
+    world.settle()
+    directive = Directive(run="a", ttl=1e3, lease=first)
+    world.policy.start(directive, "q", 0.0)
+    world.until("new", 25)
+    table = world.policy.leases.table
+    assert not table.get(first).away, "it is wanted now, though it was the first to go"
+    assert table.get(second).away
+    world.policy.abort(directive, "q", 0.0)
+    world.policy.leases.release(second, 0.0)
+    world.until("newer", 50)
+    assert table.get(first).away
+    world.check()
+
+
+def test_who_waits_for_room_is_not_overtaken_by_who_needs_less() -> None:
+    world = World(size=40, slots=80, tier_reserve=0.0)
+    large, small = world.until("large", 30)[0].token, world.until("small", 10)[0].token
+    for token in (large, small):
+        world.tier.demote(token, 0.0)
+        world.settle()
+    running = world.pool.take(40)
+    world.pool.finish(running[15:])
+    for chain, n, token in (("large", 30, large), ("small", 10, small)):
+        digests = world.digests(chain, n)
+        assert world.tier.wanted(chain, digests, len(world.hits(digests)), 0.0, owner="", lease=token)
+    assert (world.tier.claimed, world.waiting()) == (40, []), "room for the smaller one was free"
+
+
 def test_a_short_chain_is_recomputed_rather_than_moved() -> None:
     world = World(least=1.0)
     world.tier.cost.prefill_rate, world.tier.cost.bandwidth = 1000.0, 1e9

@@ -134,7 +134,7 @@ def run(token: str, blocks: int) -> Ticket:
 
 
 @pytest.mark.parametrize(
-    ("duty", "far", "started"), [(1.0, 0, 10), (1.0, 1000, 10), (0.4, 0, 10), (0.4, 1000, 16), (0.4, 30, 13)]
+    ("duty", "far", "started"), [(1.0, 0, 10), (1.0, 1000, 10), (0.4, 0, 10), (0.4, 1000, 15), (0.4, 30, 13)]
 )
 def test_with_a_second_tier_more_runs_start_as_far_as_they_wait_and_both_tiers_hold_them(
     duty: float, far: int, started: int

@@ -15,7 +15,8 @@ import pytest
 from attrs import asdict
 
 from agentkv.engines.sim_cache import BlockPool
-from agentkv.engines.sim_managed import ManagedScheduler, PoolHolder
+from agentkv.engines.sim_holder import PoolHolder
+from agentkv.engines.sim_managed import ManagedScheduler
 from agentkv.engines.sim_request import SimRequest
 from agentkv.engines.sim_scheduler import Scheduler, Step
 from agentkv.kv import Directive, KVPolicy, PolicySettings, perform
