@@ -7,7 +7,7 @@ from pathlib import Path
 from agentkv.chain.constraint import Turn, TurnShape
 from agentkv.chain.dialects import Dialect, detect
 from agentkv.chain.layout import Layout
-from agentkv.chain.messages import Message, ToolDefinition
+from agentkv.chain.messages import Message, ToolDefinition, awaited
 from agentkv.chain.probe import Boundary, ProbeReport, probe
 from agentkv.chain.template import ChatTemplate, read_json
 from agentkv.chain.tokenizer import Piece, Tokenizer
@@ -144,8 +144,7 @@ class ChatFormat:
             return self.delta(system, tools, before, [message for message in new if message], closed)
         ready = [message for message in new[: new.index(None)] if message]
         word = _absent([system, partial or "", *(m.content for m in [*before[-1:], *ready]), *_tool_texts(tools)])
-        calls = before[-1].calls if before else ()
-        call = calls[len(ready)] if len(ready) < len(calls) else None
+        call = awaited([*before, *ready])
         missing = Message(
             role="tool",
             content=(partial or "") + word,

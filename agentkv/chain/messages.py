@@ -1,7 +1,7 @@
 """The messages of a conversation, and their OpenAI chat form."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
 from attrs import field, frozen, validators
@@ -9,7 +9,7 @@ from attrs import field, frozen, validators
 from agentkv.errors import TemplateError
 from agentkv.tools.call import ToolCall
 
-__all__ = ("Message", "Role", "ToolDefinition", "from_openai", "to_openai")
+__all__ = ("Message", "Role", "ToolDefinition", "awaited", "from_openai", "to_openai")
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -46,6 +46,14 @@ def from_openai(messages: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
 def to_openai(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """Write messages in the OpenAI chat form; keys that do not apply are left out."""
     return [_write(message) for message in messages]
+
+
+def awaited(said: Sequence[Message]) -> ToolCall | None:
+    """The call whose result comes behind ``said``: the first of the last turn's that has none; None if all have."""
+    turn = next((i for i in reversed(range(len(said))) if said[i].role == "assistant"), None)
+    calls = () if turn is None else said[turn].calls
+    results = 0 if turn is None else len(said) - turn - 1
+    return calls[results] if results < len(calls) else None
 
 
 def _read(index: int, message: Mapping[str, Any]) -> Message:

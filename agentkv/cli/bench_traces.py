@@ -22,7 +22,7 @@ from agentkv.cli.engine_options import parse_engine_options
 from agentkv.errors import SetupError
 from agentkv.trace import TraceKind, find_files, trace_kind
 
-__all__ = ("add_traces",)
+__all__ = ("add_traces", "find_trajectories")
 
 TEXT = (".jsonl", ".jsonl.gz")
 HASHES = (".json", ".json.gz", *TEXT)
@@ -78,7 +78,7 @@ def _hashes_options(parser: argparse.ArgumentParser) -> None:
 
 def _replay(options: argparse.Namespace) -> Replay:
     _check(options, "chains", "min_tokens", "max_tokens", "start_spread")
-    files = _files(options.trace, TEXT, ("trajectories",))
+    files = find_trajectories(options.trace)
     chat, folder = find_chat(options.engine, parse_engine_options(options.engine_option), options.tokenizer, _progress)
     times = WaitingTimes(
         tool=Delay.parse(options.tool_seconds),
@@ -110,6 +110,11 @@ def _hashes(options: argparse.Namespace) -> Hashes:
         seed=options.seed,
         source={"trace": [file.name for file in files]},
     )
+
+
+def find_trajectories(paths: Sequence[Path]) -> list[Path]:
+    """The files of conversations that ``paths`` name. Raises ``SetupError``."""
+    return _files(paths, TEXT, ("trajectories",))
 
 
 def _files(paths: Sequence[Path], endings: tuple[str, ...], kinds: tuple[TraceKind, ...]) -> list[Path]:

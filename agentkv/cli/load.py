@@ -4,7 +4,7 @@ import importlib.util
 import sys
 import traceback
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from attrs import frozen
@@ -12,7 +12,7 @@ from attrs import frozen
 from agentkv.errors import AgentKVError, SetupError
 from agentkv.graph import Agent, Graph
 
-__all__ = ("Target", "load")
+__all__ = ("Target", "load", "load_function")
 
 # Where a file declares both, its graph is what it is about.
 _USUAL = ("graph", "agent")
@@ -43,6 +43,17 @@ def load(spec: str) -> Target:
     if usual is None and len(found) != 1:
         raise SetupError(f"say which of {path} to run, as {path}:NAME; it has {_list(found)}")
     return Target(value=found[usual] if usual else next(iter(found.values())), module=module)
+
+
+def load_function(spec: str) -> FunctionType:
+    """The function that ``FILE:NAME`` names. Raises ``SetupError``."""
+    path, _, name = spec.rpartition(":")
+    if not path:
+        raise SetupError(f"{spec!r} names no function; give it as FILE:NAME")
+    found = getattr(_import(Path(path)), name, None)
+    if not isinstance(found, FunctionType):
+        raise SetupError(f"{path} has no function {name!r}")
+    return found
 
 
 def _list(found: dict[str, Any]) -> str:

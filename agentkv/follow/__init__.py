@@ -4,7 +4,10 @@ from agentkv.follow.cost import GUESS, Load, StepTimes, next_prefill, pays
 from agentkv.follow.history import RESULT_GUESSED, ToolTimes, WorkingSets
 from agentkv.follow.memo import Memo, Memos, PredictedResult
 from agentkv.follow.meter import Meter, Metered
+from agentkv.follow.next_steps import NextStep, chances, most_valuable, reached, room_price
 from agentkv.follow.steps import follows, missing_tokens, prefills_ahead
+from agentkv.follow.transitions import Transitions, Way
+from agentkv.follow.trust import Trust, Trusts
 
 __all__ = (
     "GUESS",
@@ -14,13 +17,22 @@ __all__ = (
     "Memos",
     "Meter",
     "Metered",
+    "NextStep",
     "PredictedResult",
     "StepTimes",
     "ToolTimes",
+    "Transitions",
+    "Trust",
+    "Trusts",
+    "Way",
     "WorkingSets",
+    "chances",
     "follows",
     "missing_tokens",
+    "most_valuable",
     "next_prefill",
     "pays",
     "prefills_ahead",
+    "reached",
+    "room_price",
 )

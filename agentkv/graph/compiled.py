@@ -77,6 +77,11 @@ class CompiledGraph(Generic[DepsT, OutputT]):
         return found
 
     @cached_property
+    def several(self) -> bool:
+        """Whether there is more than one agent that a run may come to next."""
+        return len({agent.name for name in self.wiring.nodes for agent in self.asked_at(name)}) > 1
+
+    @cached_property
     def output_type(self) -> OutputType:
         """How the text of an answer is read."""
         return read_output_type(self.output, self.name)
@@ -138,6 +143,29 @@ class CompiledGraph(Generic[DepsT, OutputT]):
                 first = self.bodies[after.name]
                 found |= {agent.name: agent for agent in first.next_agents(START) if agent.name not in found}
         return tuple(found.values())
+
+    def onward(self, node: str) -> Mapping[str, float]:
+        """The nodes that may be the next to ask for a generation after ``node``, and how likely each is as declared.
+
+        A fork or spawn asks for those of its branches. END: the run ends without another. The chances add up to 1.
+        """
+        found: dict[str, float] = {}
+        for move, chance in self.wiring.chances(node):
+            target = move.target
+            while target != END and not _asks(self.wiring.nodes[target]):
+                target = self.after(target)
+            found[target] = found.get(target, 0.0) + chance
+        return found
+
+    def asked_at(self, node: str) -> tuple[Agent[Any, Any], ...]:
+        """The agents that are asked first where a run is at ``node``: its own, or those of its branches.
+
+        None at END, and at a judge, who is asked beside the main chain.
+        """
+        at = None if node in self.wiring.judges else self.wiring.nodes.get(node)
+        if isinstance(at, Branches):
+            return self.bodies[node].next_agents(START)
+        return () if at is None or at.agent is None else (at.agent,)
 
     def next_spawns(self, node: str) -> tuple[Branches, ...]:
         """The spawn that is sure to begin after ``node``, whatever comes of it, if its branches are declared."""

@@ -12,12 +12,14 @@ from agentkv.config import Limits
 from agentkv.errors import GraphError
 from agentkv.graph.agent import Agent
 from agentkv.graph.branches import Branches, Declared, Join, read_branches, read_join
+from agentkv.graph.chances import read_chances
 from agentkv.graph.choice import Choice, read_generation
 from agentkv.graph.drawing import mermaid
 from agentkv.graph.labels import read_labels
 from agentkv.graph.node import (
     END,
     START,
+    Expected,
     Node,
     Order,
     Render,
@@ -65,6 +67,7 @@ class Graph(Generic[DepsT, OutputT]):
         self._nodes: dict[str, Node] = {}
         self._edges: dict[tuple[str, str], None] = {}
         self._labelled: dict[tuple[str, str], str] = {}
+        self._likely: dict[tuple[str, str], float] = {}
 
     def plan(
         self,
@@ -173,6 +176,16 @@ class Graph(Generic[DepsT, OutputT]):
                 raise GraphError(f"node {source!r}: label {label!r} is routed twice; keep one target")
             self._labelled[source, label] = self._key(target)
 
+    def expect(self, node: Expected[RoutesP], *chances: RoutesP.args, **named: RoutesP.kwargs) -> None:
+        """Say how likely each label of ``node`` is, for what is prefilled ahead: ``g.expect(replan, {"answer": 0.9})``.
+
+        Labels left out share what is left in equal parts; so do calls, at a node without labels of its own. It is where
+        to begin: what runs were seen to do soon counts for more.
+        """
+        source, known = self._key(node), self._labels(node)
+        read = read_chances(source, known, node.chances(*chances, **named))
+        self._likely.update({(source, label): chance for label, chance in read.items()})
+
     def fork(
         self,
         name: str,
@@ -246,7 +259,9 @@ class Graph(Generic[DepsT, OutputT]):
     @property
     def wiring(self) -> Wiring:
         """What has been declared so far, frozen."""
-        return Wiring(nodes=dict(self._nodes), edges=tuple(self._edges), labelled=dict(self._labelled))
+        return Wiring(
+            nodes=dict(self._nodes), edges=tuple(self._edges), labelled=dict(self._labelled), likely=dict(self._likely)
+        )
 
     def __str__(self) -> str:
         """The graph in Mermaid, as far as it is declared."""

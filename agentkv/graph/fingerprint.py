@@ -15,7 +15,7 @@ __all__ = ("describe",)
 
 
 def describe(name: str, output: Any, wiring: Wiring, bodies: Mapping[str, str]) -> dict[str, Any]:
-    """Everything that decides how a graph runs and what enters its prompts.
+    """Everything that decides how a graph runs, what enters its prompts, and what of that is prefilled ahead.
 
     ``bodies`` are the digests of the graphs that run under forks, spawns and joins, by node.
     """
@@ -25,6 +25,8 @@ def describe(name: str, output: Any, wiring: Wiring, bodies: Mapping[str, str]) 
         "nodes": [{**_node(node), **_branches(node, bodies.get(node.name))} for node in wiring.nodes.values()],
         "edges": [list(edge) for edge in wiring.edges],
         "labelled": [[*source, target] for source, target in wiring.labelled.items()],
+        # Graphs without any are described as they were before there were any.
+        **({"likely": [[*source, chance] for source, chance in wiring.likely.items()]} if wiring.likely else {}),
     }
 
 

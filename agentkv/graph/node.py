@@ -13,6 +13,7 @@ __all__ = (
     "END",
     "START",
     "CallResult",
+    "Expected",
     "Kind",
     "Node",
     "Order",
@@ -99,6 +100,10 @@ class Replan(Node, Generic[LabelT]):
         """``targets`` by the labels' text; here so that a type checker knows which labels there are."""
         return {str(getattr(label, "value", label)): target for label, target in targets.items()}
 
+    def chances(self, chances: Mapping[LabelT, float]) -> Mapping[str, float]:
+        """``chances`` by the labels' text, likewise."""
+        return {str(getattr(label, "value", label)): chance for label, chance in chances.items()}
+
 
 class Routed(Protocol[RoutesP]):
     """A node that knows its labels. What ``routes`` takes is what ``Graph.route`` takes for it.
@@ -108,3 +113,9 @@ class Routed(Protocol[RoutesP]):
     """
 
     def routes(self, *args: RoutesP.args, **kwargs: RoutesP.kwargs) -> Mapping[str, Target]: ...
+
+
+class Expected(Protocol[RoutesP]):
+    """The same of what ``chances`` and ``Graph.expect`` take."""
+
+    def chances(self, *args: RoutesP.args, **kwargs: RoutesP.kwargs) -> Mapping[str, float]: ...

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from attrs import frozen
+from attrs import field, frozen
 
 from agentkv.graph.agent import Agent
 from agentkv.graph.branches import Branches, Join
@@ -26,11 +26,15 @@ class Move(NamedTuple):
 
 @frozen(kw_only=True)
 class Wiring:
-    """Nodes by name, the edges of all paths, and targets by node and label. START and END appear by name."""
+    """Nodes by name, the edges of all paths, and targets by node and label. START and END appear by name.
+
+    ``likely`` are the probabilities that were declared, by node and label.
+    """
 
     nodes: Mapping[str, Node]
     edges: tuple[tuple[str, str], ...]
     labelled: Mapping[tuple[str, str], str]
+    likely: Mapping[tuple[str, str], float] = field(factory=dict)
 
     def paths_from(self, name: str) -> tuple[str, ...]:
         """Where the paths through ``name`` lead, in declared order."""
@@ -91,6 +95,19 @@ class Wiring:
             yield Move(target, calls=True)
         if self.may_answer(name):
             yield Move(self.answer_target(name), ANSWER)
+
+    def chances(self, name: str) -> tuple[tuple[Move, float], ...]:
+        """The ways on from a node, and how likely each is: as declared, what that leaves in equal parts."""
+        moves = tuple(self.moves(name))
+        declared = [self.likely.get((name, move.label)) if move.label is not None else None for move in moves]
+        given = sum(chance for chance in declared if chance is not None)
+        rest = max(0.0, 1.0 - given) / max(1, declared.count(None))
+        shares = [rest if chance is None else chance for chance in declared]
+        # Less than 1 where every way was declared, but not each label leads to one of its own.
+        total = sum(shares)
+        return tuple(
+            (move, share / total if total else 1 / len(moves)) for move, share in zip(moves, shares, strict=True)
+        )
 
     def joins_of(self, name: str) -> tuple[Join, ...]:
         """The joins of the branches that start at ``name``; one, in a graph that compiles."""

@@ -75,7 +75,8 @@ class Step:
 class Source:
     """Tokens ``prefetched``, and of all prefilled those ``used``, whose text came from ``name``.
 
-    That is what was ``"certain"``, a ``"stream"`` still arriving, or a guess: ``"memo"``, ``"poll"`` or ``"hook"``.
+    That is what was ``"certain"``, a ``"stream"`` still arriving, a guess (``"memo"``, ``"poll"`` or ``"hook"``), or
+    the prompt of a ``"next"`` step, which may never be asked.
     """
 
     name: str

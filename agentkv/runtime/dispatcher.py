@@ -9,6 +9,7 @@ from anyio.abc import TaskGroup
 from attrs import evolve
 
 from agentkv.errors import AgentKVError, NodeError, ToolError
+from agentkv.follow import PredictedResult
 from agentkv.graph import END, CallResult, Node
 from agentkv.graph.path import Path
 from agentkv.runtime.events import CallFinished, CallStarted
@@ -28,11 +29,16 @@ class Dispatcher:
         self._clock = session.engine.clock
         self.abandoned: list[str] = []
 
-    def start(self, tasks: TaskGroup, command: CallTool, prepare: Callable[[], None]) -> None:
-        """Start a call in a task of its own within ``tasks``; ``prepare`` is called in that task first."""
-        tasks.start_soon(self._call, command, prepare, name=f"tool {command.call.name}")
+    def start(
+        self, tasks: TaskGroup, command: CallTool, guessed: PredictedResult | None, prepare: Callable[[], None]
+    ) -> None:
+        """Start a call in a task of its own within ``tasks``; ``prepare`` is called in that task first.
 
-    async def _call(self, command: CallTool, prepare: Callable[[], None]) -> None:
+        What was ``guessed`` of its result is judged by it.
+        """
+        tasks.start_soon(self._call, command, guessed, prepare, name=f"tool {command.call.name}")
+
+    async def _call(self, command: CallTool, guessed: PredictedResult | None, prepare: Callable[[], None]) -> None:
         prepare()
         tool = self._program.nodes[command.asking].tools[command.call.name]
         now, started = self._clock.now, self._clock.now()
@@ -54,9 +60,8 @@ class Dispatcher:
             return
         if outcome.status in ("ok", "timeout"):
             self._session.tool_times.add(tool.name, now() - started)
-        if outcome.status == "ok" and tool.read_only and self._session.memo is not None:
-            agent = self._program.nodes[command.asking].agent.agent.name
-            self._session.memo(agent).remember(command.call.key, outcome.text)
+        if outcome.status == "ok":
+            self._learn(tool, command, outcome.text, guessed)
         self._report(
             CallFinished(
                 node=command.node,
@@ -69,6 +74,13 @@ class Dispatcher:
                 branch=self._branch,
             )
         )
+
+    def _learn(self, tool: Tool[Any, ..., Any], command: CallTool, text: str, guessed: PredictedResult | None) -> None:
+        if guessed is not None:
+            self._session.trust.judge(tool.name, guessed, text)
+        if tool.read_only and self._session.memo is not None:
+            agent = self._program.nodes[command.asking].agent.agent.name
+            self._session.memo(agent).remember(command.call.key, text)
 
     def _report(self, news: CallStarted | CallFinished | AgentKVError) -> None:
         self._session.report(self._branch, news)

@@ -31,6 +31,11 @@ class Heartbeat:
         """Let go of ``tenure``."""
         self._living.discard(tenure)
 
+    @property
+    def declared(self) -> int:
+        """Blocks that the living runs which have their place may hold at their largest, all together."""
+        return sum(tenure.declared for tenure in self._living if tenure.ticket is not None)
+
     async def reconsider(self) -> None:
         """More is known of what runs will hold: have those that wait declare it. Raises ``EngineError``."""
         for tenure in tuple(self._living):

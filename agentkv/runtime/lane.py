@@ -7,6 +7,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from agentkv.errors import AdmissionRefused, AgentKVError, EngineError, EngineUnavailable, StoreError
+from agentkv.follow import PredictedResult
 from agentkv.graph.path import Path
 from agentkv.runtime.dispatcher import Dispatcher
 from agentkv.runtime.follower import Follower
@@ -47,9 +48,9 @@ class Lane:
         finally:
             self._gone.set()
 
-    def call(self, command: CallTool) -> None:
-        """Start a tool call."""
-        self._dispatcher.start(self._tasks, command, self.tenure.as_parent)
+    def call(self, command: CallTool, guessed: PredictedResult | None) -> None:
+        """Start a tool call, whose result is ``guessed``."""
+        self._dispatcher.start(self._tasks, command, guessed, self.tenure.as_parent)
 
     def expect(self, seconds: float | None) -> None:
         """The lane's chains are wanted again in ``seconds``, None if that is not known."""

@@ -6,11 +6,12 @@ from types import MappingProxyType
 from attrs import evolve
 
 from agentkv.chain import Chain, Keep, Message, Segment, SegmentKind, lasting, truncate
+from agentkv.errors import TemplateError
 from agentkv.graph.path import BranchId
 from agentkv.runtime.program import AgentProgram, Program
 from agentkv.runtime.state import ChainState, Follow, Slot, State, Tip
 
-__all__ = ("begun", "catch_up", "not_run", "result_messages", "spawns_ahead", "tips", "with_chain")
+__all__ = ("begun", "catch_up", "expected", "not_run", "result_messages", "spawns_ahead", "tips", "with_chain")
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 # Template text around one result (headers, separators) that has to fit beside it.
@@ -69,21 +70,59 @@ def tips(program: Program, state: State, begun: Mapping[str, str] = NOTHING) -> 
 def _known(program: Program, agent: AgentProgram, state: State, begun: Mapping[str, str]) -> Chain:
     """The longest chain that ``agent``'s next prompt is certain to start with."""
     before = state.chains.get(agent.agent.name)
-    if before is None:
-        return Chain.empty().extend(Segment(kind="anchor", label=agent.agent.name, ids=agent.anchor))
     results = result_messages(program, state)
-    pending = (*state.messages[before.seen :], *results)
+    partial = _partial(program, state, results, begun)
+    if before is None:
+        return _first(program, agent, (*state.messages, *results), partial)
+    return _behind(program, agent, before, state.messages, (*state.messages[before.seen :], *results), partial)
+
+
+def _behind(
+    program: Program,
+    agent: AgentProgram,
+    before: ChainState,
+    messages: tuple[Message, ...],
+    pending: tuple[Message | None, ...],
+    partial: str | None,
+) -> Chain:
+    """``agent``'s chain with what is certain of ``pending``; ``messages`` are those said so far."""
     if not program.format.appends(pending):
         return before.chain
-    ids = program.format.known(
-        agent.agent.instructions,
-        agent.definitions,
-        state.messages[: before.seen],
-        pending,
-        before.closed,
-        _partial(program, state, results, begun),
-    )
+    held = messages[: before.seen]
+    ids = program.format.known(agent.agent.instructions, agent.definitions, held, pending, before.closed, partial)
     return before.chain.extend(Segment(kind="template", label="ahead", ids=tuple(ids))) if ids else before.chain
+
+
+def _first(program: Program, agent: AgentProgram, pending: tuple[Message | None, ...], partial: str | None) -> Chain:
+    """The same for one that has not spoken yet: its anchor, and the conversation if templates leave that as it is."""
+    chain, cut = (
+        Chain.empty().extend(Segment(kind="anchor", label=agent.agent.name, ids=agent.anchor)),
+        len(agent.anchor),
+    )
+    if not program.format.appends(pending):
+        return chain
+    try:
+        ids = program.format.known(agent.agent.instructions, agent.definitions, (), pending, True, partial)
+    except TemplateError:
+        # A template may take a conversation that is whole, and not one that breaks off.
+        return chain
+    if tuple(ids[:cut]) != agent.anchor or len(ids) == cut:
+        return chain
+    return chain.extend(Segment(kind="template", label="ahead", ids=tuple(ids[cut:])))
+
+
+def expected(program: Program, agent: AgentProgram, state: State | None) -> Chain:
+    """The longest chain that ``agent``'s next prompt starts with if it is asked some time behind the step's results.
+
+    These are left out: what may never be asked is rendered once a step, not with each of them. Of an agent that has a
+    conversation of its own, ``state`` None, the anchor is all that is known.
+    """
+    if state is None:
+        return Chain.empty().extend(Segment(kind="anchor", label=agent.agent.name, ids=agent.anchor))
+    before = state.chains.get(agent.agent.name)
+    if before is None:
+        return _first(program, agent, (*state.messages, None), None)
+    return _behind(program, agent, before, state.messages, (*state.messages[before.seen :], None), None)
 
 
 def spawns_ahead(program: Program, state: State, node: str) -> tuple[Follow, ...]:

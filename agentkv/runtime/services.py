@@ -7,7 +7,7 @@ from attrs import field, frozen
 
 from agentkv.config import KVConfig
 from agentkv.engines.base import Engine
-from agentkv.follow import Memos, ToolTimes, WorkingSets
+from agentkv.follow import Memos, ToolTimes, Transitions, Trusts, WorkingSets
 from agentkv.report import Residency
 from agentkv.runtime.anchors import Anchors
 from agentkv.runtime.heartbeat import Heartbeat
@@ -34,8 +34,8 @@ class Services:
     """What all runs of a runtime share.
 
     ``live`` are the runs that have not ended and the chains that were not released; ``pace`` says when they may prefill
-    ahead. ``threads`` bounds the worker threads of sync tools. ``tool_times`` and ``working_sets`` are what was learnt
-    from earlier runs, ``memos`` what tools gave in these.
+    ahead. ``threads`` bounds the worker threads of sync tools. ``tool_times``, ``working_sets`` and ``transitions`` are
+    what was learnt from earlier runs, ``memos`` what tools gave in these, ``trusts`` how right guesses at it were.
     """
 
     engine: Engine
@@ -49,6 +49,8 @@ class Services:
     pace: Pace
     tool_times: ToolTimes
     working_sets: WorkingSets
+    transitions: Transitions
+    trusts: Trusts
     memos: Memos
     live: set[Living] = field(factory=set)
 
@@ -68,6 +70,8 @@ def share(engine: Engine, store: Store, kv: KVConfig, memos: Memos) -> Services:
         pace=Pace(engine),
         tool_times=ToolTimes(),
         working_sets=WorkingSets(),
+        transitions=Transitions(),
+        trusts=Trusts(),
         memos=memos,
     )
 

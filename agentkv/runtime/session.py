@@ -9,7 +9,7 @@ from attrs import frozen
 from agentkv.config import KVConfig
 from agentkv.engines.base import Engine
 from agentkv.errors import AgentKVError
-from agentkv.follow import Memo, ToolTimes
+from agentkv.follow import Memo, ToolTimes, Trust
 from agentkv.graph.path import Path
 from agentkv.report import Ledger
 from agentkv.runtime.events import (
@@ -25,6 +25,7 @@ from agentkv.runtime.events import (
 from agentkv.runtime.gate import Gate
 from agentkv.runtime.pace import Pace
 from agentkv.runtime.services import Services
+from agentkv.runtime.tenure import owner_of
 from agentkv.tools import ToolCall
 
 __all__ = ("News", "Session", "begin_session")
@@ -47,7 +48,8 @@ class Session:
     """One run's share in a runtime: ``prefetches`` bounds those that are in the engine at once.
 
     ``publish`` takes events that are not journalled, ``report`` what the reducer is to know, and where it happened.
-    ``memo`` gives what an agent's tools gave before, None to guess nothing; ``arrived`` takes pieces of results.
+    ``memo`` gives what an agent's tools gave before, None to guess nothing; ``trust`` takes what came of guesses;
+    ``arrived`` takes pieces of results.
     """
 
     engine: Engine
@@ -59,6 +61,7 @@ class Session:
     threads: anyio.CapacityLimiter
     tool_times: ToolTimes
     memo: Callable[[str], Memo] | None
+    trust: Trust
     run_id: str
     salt: str | None
     deps: Any
@@ -91,6 +94,7 @@ def begin_session(
         threads=services.threads,
         tool_times=services.tool_times,
         memo=memo,
+        trust=services.trusts.of(owner_of(salt)),
         run_id=run_id,
         salt=salt,
         deps=deps,

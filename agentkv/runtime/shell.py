@@ -9,7 +9,7 @@ from attrs import evolve
 
 from agentkv.config import KVConfig
 from agentkv.errors import ToolError
-from agentkv.follow import RESULT_GUESSED, Memo, Memos, prefills_ahead
+from agentkv.follow import RESULT_GUESSED, Memo, Memos, PredictedResult, prefills_ahead
 from agentkv.graph.path import Path
 from agentkv.report import Incident, incidents
 from agentkv.runtime import choosing
@@ -17,6 +17,7 @@ from agentkv.runtime.anchors import AnchorKey
 from agentkv.runtime.events import Event, GenerationAsked, GenerationFinished, RunEvent, TextDelta
 from agentkv.runtime.lane import Lane
 from agentkv.runtime.lanes import Lanes
+from agentkv.runtime.next_steps import NextSteps
 from agentkv.runtime.partial_outputs import PartialOutputs
 from agentkv.runtime.partial_results import PartialResults, guess
 from agentkv.runtime.program import Program
@@ -33,6 +34,7 @@ from agentkv.runtime.state import (
     Leave,
     ListBranches,
     State,
+    Tip,
     Wait,
 )
 from agentkv.runtime.tenure import Tenure, owner_of
@@ -78,6 +80,7 @@ class Shell:
         self._lanes = Lanes(self._session, program, self.tenure, services.heartbeat)
         self._outputs = PartialOutputs(program, engine.info.block_size)
         self._results = PartialResults(program, engine.info.block_size)
+        self._next_steps = NextSteps(services, program, order, self.ledger)
         self._entering = anyio.Lock()
         self._anchors: dict[str, AnchorKey | None] = {}
         self._first_prompt = self._largest = 0
@@ -90,6 +93,7 @@ class Shell:
 
     async def begin(self, work: TaskGroup) -> None:
         """Start the main chain's lane in ``work``; from here on what the run holds is kept alive."""
+        await self._next_steps.load()
         await self._lanes.begin(work)
 
     async def execute(self, work: TaskGroup, command: Command, apply: Apply) -> Event | None:
@@ -118,10 +122,9 @@ class Shell:
             case Generate():
                 lane.start(partial(self._generate, lane, command, apply), f"generate {command.node}")
             case CallTool():
-                self._guess(lane, command)
-                lane.call(command)
+                lane.call(command, self._guess(lane, command))
             case Follow():
-                lane.follower.follow(self._results.extend(lane.branch, command.tips, self._state()))
+                self._follow(lane, command.tips)
                 if command.waiting_for:
                     lane.expect(self._services.tool_times.expected(command.waiting_for))
             case ListBranches():
@@ -135,23 +138,31 @@ class Shell:
         memos = self._services.memos if kv.predict_results == "agent" else Memos(kv.memo_bytes)
         return partial(memos.of, owner_of(salt))
 
-    def _guess(self, lane: Lane, command: CallTool) -> None:
+    def _guess(self, lane: Lane, command: CallTool) -> PredictedResult | None:
+        """What the call may give; prefilled if such guesses are right often enough."""
         kv = self._services.kv
         if not (prefills_ahead(kv.kv_transfer_mode) and kv.branch_prefetch_limit):
-            return
+            return None
         node, memo = lane.program.nodes[command.asking], self._session.memo
         try:
             guessed = guess(node.tools[command.call.name], command.call, memo and memo(node.agent.agent.name))
         except ToolError as error:
             self._session.report(lane.branch, error)
-            return
-        self._results.called(lane.branch, command.call, guessed)
+            return None
+        right = guessed is not None and self._session.trust.enough(command.call.name, guessed.source)
+        self._results.called(lane.branch, command.call, guessed if right else None)
+        return guessed
 
     def _arrived(self, branch: Path, call: ToolCall, chunk: str) -> None:
         lane = self._lanes.get(branch) if prefills_ahead(self._services.kv.kv_transfer_mode) else None
         if lane is not None and self._results.came(branch, call, chunk):
-            state = self._state()
-            lane.follower.follow(self._results.extend(branch, self._results.certain(branch, state), state))
+            self._follow(lane, self._results.certain(branch, self._state()))
+
+    def _follow(self, lane: Lane, certain: tuple[Tip, ...]) -> None:
+        """Prefill what is certain, then what is there of results, guesses at them, and what may be asked later."""
+        state = self._state()
+        found = self._results.extend(lane.branch, certain, state)
+        lane.follower.follow((*found, *self._next_steps.tips(lane.branch, found, state)))
 
     async def _wait(self, command: Wait) -> None:
         await self._services.engine.clock.sleep(command.seconds)
@@ -166,6 +177,7 @@ class Shell:
             command = evolve(command, known=max(command.known, streamed))
             asked = lane.generator.ask(command, await lane.follower.adopt(command.agent))
             await apply(asked)
+            self._next_steps.asked(lane.branch, command.node, command.visit)
             self._outputs.begin(lane.branch)
             event = await lane.generator.generate(command, asked, self._said)
         if command.agent not in self._anchors:
@@ -210,7 +222,7 @@ class Shell:
         return -(-max(expected, held) // self._services.engine.info.block_size)
 
     async def close(self, *, finished: bool) -> None:
-        """Give back what the run holds in the engine; of a ``finished`` run remember how large it grew."""
+        """Give back what the run holds in the engine; remember where it went, and of a ``finished`` one how it grew."""
         for key in self._anchors.values():
             if key is not None:
                 self._services.anchors.let_go(key)
@@ -219,6 +231,7 @@ class Shell:
                 self.incidents = incidents(await self._services.records.read(self._order.run_id))
         finally:
             await self._lanes.close()
+        await self._next_steps.save(finished=finished)
         if finished and self._first_prompt:
             grown = self._largest - self._first_prompt
             if self._services.working_sets.add(self._program.graph.digest, grown):

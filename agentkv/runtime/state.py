@@ -35,8 +35,8 @@ __all__ = (
     "Wait",
 )
 
-#: Where a tip's last tokens come from: what is certain, a stream so far, or who guessed.
-TipSource = Literal["certain", "stream", "memo", "poll", "hook"]
+#: Where a tip's last tokens come from: what is certain, a stream so far, who guessed, or a prompt that may come later.
+TipSource = Literal["certain", "stream", "memo", "poll", "hook", "next"]
 Phase = Literal["new", "generating", "calling", "branching", "ended"]
 BranchStatus = Literal["running", "done", "failed", "cancelled"]
 

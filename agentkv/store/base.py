@@ -1,9 +1,11 @@
-"""The journal of runs: for each run, an append-only list of events."""
+"""The journal of runs: for each run, an append-only list of events; and what was counted over runs."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from attrs import frozen
+
+from agentkv.follow import Way
 
 __all__ = ("RunSummary", "Store")
 
@@ -49,6 +51,18 @@ class Store(Protocol):
 
     async def runs(self) -> list[RunSummary]:
         """One summary for each run, in the order of their first events."""
+        ...
+
+    async def count(self, owner: str, graph: str, ways: Mapping[Way, int]) -> None:
+        """Add to how often runs of the graph with digest ``graph`` went each way, for the tenant ``owner`` alone.
+
+        ``owner`` is the tenant's name in records, which does not give its salt away. A way is from one node's name to
+        another's.
+        """
+        ...
+
+    async def counts(self, owner: str, graph: str) -> dict[Way, int]:
+        """What was counted so far, by whatever process; empty where nothing was."""
         ...
 
     async def aclose(self) -> None:

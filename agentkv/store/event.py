@@ -8,7 +8,7 @@ from typing import Any
 from agentkv.errors import StoreError
 from agentkv.store.base import RunSummary
 
-__all__ = ("check_seq", "decode_event", "encode_event", "summary", "unknown_run")
+__all__ = ("check_names", "check_seq", "decode_event", "encode_event", "summary", "unknown_run")
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -51,6 +51,15 @@ def check_seq(run_id: str, expected: int, seq: int) -> None:
         raise StoreError(
             f"event {seq} of run {run_id!r} {problem}; the next is {expected}: is another process writing this run?"
         )
+
+
+def check_names(*names: str) -> None:
+    """Raise ``StoreError`` for a name that cannot be stored as text."""
+    for name in names:
+        if _has_surrogate(name):
+            raise StoreError(
+                f"the name {name!r} cannot be stored: it has a lone surrogate; use text that UTF-8 can hold"
+            )
 
 
 def unknown_run(run_id: str) -> StoreError:

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentkv.errors import StoreError
+from agentkv.follow import Way
 from agentkv.store.base import RunSummary
-from agentkv.store.event import check_seq, decode_event, encode_event, summary, unknown_run
+from agentkv.store.event import check_names, check_seq, decode_event, encode_event, summary, unknown_run
 
 __all__ = ("MemoryStore",)
 
@@ -15,6 +16,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._runs: dict[str, list[str]] = {}
+        self._counts: dict[tuple[str, str], dict[Way, int]] = {}
         self._open = False
 
     async def open(self) -> None:
@@ -39,6 +41,19 @@ class MemoryStore:
         """See ``Store``."""
         self._check_open()
         return [summary(run_id, len(texts), texts[0], texts[-1]) for run_id, texts in self._runs.items()]
+
+    async def count(self, owner: str, graph: str, ways: Mapping[Way, int]) -> None:
+        """See ``Store``."""
+        self._check_open()
+        check_names(owner, graph, *(name for way in ways for name in way))
+        counts = self._counts.setdefault((owner, graph), {})
+        for way, times in ways.items():
+            counts[way] = counts.get(way, 0) + times
+
+    async def counts(self, owner: str, graph: str) -> dict[Way, int]:
+        """See ``Store``."""
+        self._check_open()
+        return dict(self._counts.get((owner, graph), {}))
 
     async def aclose(self) -> None:
         """See ``Store``."""

@@ -12,8 +12,9 @@ import anyio
 from attrs import field, frozen
 
 from agentkv.errors import StoreError
+from agentkv.follow import Way
 from agentkv.store.base import RunSummary
-from agentkv.store.event import decode_event, encode_event, summary, unknown_run
+from agentkv.store.event import check_names, decode_event, encode_event, summary, unknown_run
 from agentkv.store.sqlite_file import Row, SQLiteFile
 
 __all__ = ("SQLiteStore",)
@@ -82,6 +83,15 @@ class SQLiteStore:
     async def runs(self) -> list[RunSummary]:
         """See ``Store``."""
         return await self._on_thread(lambda file: [summary(*row) for row in file.runs()])
+
+    async def count(self, owner: str, graph: str, ways: Mapping[Way, int]) -> None:
+        """See ``Store``."""
+        check_names(owner, graph, *(name for way in ways for name in way))
+        await self._on_thread(lambda file: file.count(owner, graph, ways))
+
+    async def counts(self, owner: str, graph: str) -> dict[Way, int]:
+        """See ``Store``."""
+        return await self._on_thread(lambda file: file.counts(owner, graph))
 
     async def aclose(self) -> None:
         """See ``Store``."""

@@ -2,13 +2,14 @@
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from attrs import frozen
 
 from agentkv.errors import StoreError
+from agentkv.follow import Way
 from agentkv.store.event import check_seq
 
 __all__ = ("Row", "SQLiteFile")
@@ -22,6 +23,15 @@ _SCHEMA = (
     f"PRAGMA application_id = {_APPLICATION}",
     f"PRAGMA user_version = {_VERSION}",
 )
+# Journals that were made before there was this table get it when they are opened; those who read them do without.
+_COUNTS = """
+CREATE TABLE IF NOT EXISTS way (owner TEXT NOT NULL, graph TEXT NOT NULL, source TEXT NOT NULL, target TEXT NOT NULL,
+    times INTEGER NOT NULL, PRIMARY KEY (owner, graph, source, target)) WITHOUT ROWID
+"""
+_COUNT = """
+INSERT INTO way VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (owner, graph, source, target) DO UPDATE SET times = times + excluded.times
+"""
 _RUNS = """
 SELECT first.run_id, last.seq + 1, first.body, last.body FROM event AS first
 JOIN event AS last ON last.run_id = first.run_id
@@ -91,6 +101,20 @@ class SQLiteFile:
         with self._explained():
             return self._connection.execute(_RUNS).fetchall()
 
+    def count(self, owner: str, graph: str, ways: Mapping[Way, int]) -> None:
+        """Add to the counts of ``ways``, in one transaction."""
+        rows = [(owner, graph, *way, times) for way, times in ways.items()]
+        with self._explained(), self._transaction():
+            self._connection.executemany(_COUNT, rows)
+
+    def counts(self, owner: str, graph: str) -> dict[Way, int]:
+        """The counts of a tenant's graph."""
+        query = "SELECT source, target, times FROM way WHERE owner = ? AND graph = ?"
+        with self._explained():
+            return {
+                (source, target): times for source, target, times in self._connection.execute(query, (owner, graph))
+            }
+
     def close(self) -> None:
         """Close the connection; the last one folds the write-ahead log into the file."""
         self._connection.close()
@@ -112,6 +136,7 @@ class SQLiteFile:
             if self._is_new():
                 for statement in _SCHEMA:
                     self._connection.execute(statement)
+            self._connection.execute(_COUNTS)
 
     def _write_ahead(self) -> None:
         # SQLite does not wait for other processes here, although it does everywhere else

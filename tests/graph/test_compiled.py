@@ -416,3 +416,59 @@ def _ways(graph: CompiledGraph[Any, Any], name: str) -> list[str]:
         return [graph.after_generation(name, label, shape == "calls") for label, shape in graph.label_shapes(name)]
     outcomes = [(True, graph.can_call(name)), (False, graph.may_answer(name))]
     return [graph.after_generation(name, None, has_calls) for has_calls, allowed in outcomes if allowed]
+
+
+def pair(expected: dict[str, float] | None = None) -> CompiledGraph[Any, Any]:
+    graph = Graph("pair")
+    plan, act = graph.plan("plan", AGENT), graph.tool("act")
+    decide = graph.replan("decide", AGENT, labels=Literal["again", "write", "answer"])
+    write = graph.replan("write", WRITER)
+    graph.path(START, plan, act, graph.observe("observe"), decide)
+    graph.route(decide, {"again": act, "write": write, "answer": END})
+    graph.path(write, END)
+    if expected is not None:
+        graph.expect(decide, expected)
+    return compile(graph)
+
+
+@pytest.mark.parametrize(
+    ("expected", "chances"),
+    [
+        (None, {"decide": 1 / 3, "write": 1 / 3, END: 1 / 3}),
+        ({"write": 0.5}, {"decide": 0.25, "write": 0.5, END: 0.25}),
+        ({"write": 0.5, "again": 0.5}, {"decide": 0.5, "write": 0.5, END: 0.0}),
+        ({"write": 0.1, "again": 0.1, "answer": 0.2}, {"decide": 0.25, "write": 0.25, END: 0.5}),
+        ({"write": 0, "again": 0, "answer": 0}, {"decide": 1 / 3, "write": 1 / 3, END: 1 / 3}),
+    ],
+)
+def test_what_comes_next_is_as_likely_as_declared(expected: dict[str, float] | None, chances: dict[str, float]) -> None:
+    graph = pair(expected)
+    assert graph.onward("decide") == pytest.approx(chances)
+    assert graph.onward("act") == graph.onward("observe") == {"decide": 1.0}
+    assert graph.onward("plan") == pytest.approx({"decide": 0.5, END: 0.5})
+    assert [agent.name for agent in graph.asked_at("write")] == ["writer"]
+    assert graph.asked_at(END) == ()
+    assert graph.several
+    assert not standard_graph(AGENT).several
+
+
+def test_the_digest_covers_what_is_expected() -> None:
+    assert len({pair().digest, pair({"write": 0.5}).digest, pair({"write": 0.6}).digest}) == 3
+
+
+@pytest.mark.parametrize(
+    ("expected", "problem"),
+    [
+        ({"sing": 0.5}, "node 'decide' has no label 'sing'; its labels are 'again', 'write', 'answer'"),
+        ({"write": 1.5}, "node 'decide': the chance 1.5 of label 'write' must be from 0 to 1"),
+        ({"write": float("nan")}, "the chance nan of label 'write' must be"),
+        ({"write": True}, "the chance True of label"),
+        (
+            {"write": 0.7, "again": 0.7},
+            "node 'decide': the chances of its labels add up to 1.4; they must not exceed 1",
+        ),
+    ],
+)
+def test_chances_that_cannot_be_are_refused(expected: dict[str, float], problem: str) -> None:
+    with pytest.raises(GraphError, match=problem):
+        pair(expected)

@@ -193,3 +193,20 @@ def test_both_stores_behave_alike(sequence: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         in_file = asyncio.run(outcomes(SQLiteStore(Path(folder) / "runs.db")))
     assert repr(in_file) == repr(asyncio.run(outcomes(MemoryStore())))
+
+
+async def test_ways_are_counted_for_each_tenant_and_graph_apart(make_store: Make) -> None:
+    async with aclosing(make_store()) as store:
+        await store.open()
+        assert await store.counts("", "graph") == {}
+        await store.count("", "graph", {("a", "b"): 2, ("a", "END"): 1})
+        await store.count("", "graph", {("a", "b"): 1})
+        await store.count("tenant", "graph", {("a", "c"): 5})
+        assert await store.counts("", "graph") == {("a", "b"): 3, ("a", "END"): 1}
+        assert await store.counts("tenant", "graph") == {("a", "c"): 5}
+        assert await store.counts("tenant", "other") == {}
+        assert await store.runs() == []
+        with pytest.raises(StoreError, match="surrogate"):
+            await store.count("", "graph", {("a", "\ud800"): 1})
+    with pytest.raises(StoreError, match="open"):
+        await store.counts("", "graph")

@@ -117,3 +117,16 @@ async def test_a_damaged_file_is_a_store_error(path: Path) -> None:
 def _damage(path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[:8192] + b"\xff" * (len(whole) - 8192))
+
+
+async def test_a_journal_from_before_ways_were_counted_takes_them(path: Path) -> None:
+    async with aclosing(SQLiteStore(path)) as store:
+        await store.open()
+        await store.append("a", 0, EVENT)
+    with connected(path) as connection:
+        connection.execute("DROP TABLE way")
+    async with aclosing(SQLiteStore(path)) as store:
+        await store.open()
+        await store.count("", "graph", {("a", "b"): 1})
+        assert await store.counts("", "graph") == {("a", "b"): 1}
+        assert await store.load("a") == [EVENT]

@@ -98,6 +98,10 @@ def labels() -> None:
     graph.route(plan, {"answer": replan})
     graph.route(plan, {"continue": act})  # type: ignore[dict-item]
     graph.route(act, {"answer": END})  # type: ignore[arg-type]
+    graph.expect(replan, {"continue": 0.7})
+    graph.expect(replan, {"wrong": 0.7})  # type: ignore[dict-item]
+    graph.expect(replan, {"continue": "often"})  # type: ignore[dict-item]
+    graph.expect(act, {"answer": 0.7})  # type: ignore[arg-type]
     decide = graph.replan("decide", agent, labels=Way)
     assert_type(decide, Replan[Way])
     graph.route(decide, {Way.AGAIN: act, Way.DONE: END})

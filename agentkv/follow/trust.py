@@ -1,0 +1,80 @@
+"""Who is worth being believed: how often guesses at a tool's results were right."""
+
+from collections import OrderedDict
+
+from attrs import frozen
+
+from agentkv.follow.memo import PredictedResult, Source
+
+__all__ = ("Trust", "Trusts")
+
+# As long as at least so much of a guesser's text is right its guesses are prefilled: what is right must pay for what is
+# wrong, for the room of both, and for what they cost those who decode meanwhile.
+LEAST_RIGHT = 0.25
+# What is seen counts for so much of itself at each further guess, so that a tool that changes is noticed.
+FADE = 0.8
+# Tenants that are remembered, those whose runs are longest ago forgotten first.
+REMEMBERED = 1024
+
+
+@frozen
+class _Record:
+    """Of ``guessed`` characters so many were ``right``; recent ones count for more."""
+
+    guessed: float = 0.0
+    right: float = 0.0
+
+
+UNKNOWN = _Record()
+
+
+class Trust:
+    """What came of guesses, by tool and source. A guesser that was not judged yet is believed.
+
+    Guesses are judged whether they were prefilled or not, so that one who becomes right is believed again.
+    """
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[str, Source], _Record] = {}
+
+    def enough(self, tool: str, source: Source) -> bool:
+        """Whether guesses of ``source`` at results of ``tool`` are worth prefilling."""
+        record = self._records.get((tool, source), UNKNOWN)
+        return record.right >= LEAST_RIGHT * record.guessed
+
+    def judge(self, tool: str, guessed: PredictedResult, text: str) -> None:
+        """Note that ``text`` is what the call gave."""
+        before = self._records.get((tool, guessed.source), UNKNOWN)
+        same = _alike(guessed.text, text)
+        # One more than the text: its end, which is all that there is to an empty one.
+        self._records[tool, guessed.source] = _Record(
+            guessed=FADE * before.guessed + len(guessed.text) + 1,
+            right=FADE * before.right + same + (guessed.text == text),
+        )
+
+
+class Trusts:
+    """A record for each tenant; tenants are named as records name them."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Trust] = OrderedDict()
+
+    def of(self, owner: str) -> Trust:
+        """That of tenant ``owner``."""
+        found = self._kept.setdefault(owner, Trust())
+        self._kept.move_to_end(owner)
+        while len(self._kept) > REMEMBERED:
+            self._kept.popitem(last=False)
+        return found
+
+
+def _alike(one: str, other: str) -> int:
+    """How many characters both begin with; by halving, since results can be long."""
+    least, most = 0, min(len(one), len(other))
+    while least < most:
+        middle = (least + most + 1) // 2
+        if one[:middle] == other[:middle]:
+            least = middle
+        else:
+            most = middle - 1
+    return least
