@@ -63,6 +63,7 @@ class Admission:
         self._serial = 0
         self._mean_life = 0.0
         self._nothing_fits = False
+        self._duty_then = 1.0
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -203,7 +204,7 @@ class Admission:
         )
         assert self.line() == [ticket for ticket in self._tickets.values() if ticket.state != "admitted"]
         assert self.next_expiry == min((ticket.expires for ticket in self._tickets.values()), default=None)
-        assert not (self._nothing_fits and self._fitting())
+        assert not (self._nothing_fits and self._fitting(self._duty_then))
 
     def _set(self, ticket: Ticket) -> Ticket:
         old = self._tickets.get(ticket.token)
@@ -241,19 +242,21 @@ class Admission:
     def _next(self) -> Ticket | None:
         """The run that may start now; asked again and again by an engine that steps, answered anew after a change."""
         # With a second tier it also depends on how much of their time runs work, which is measured all along.
-        if self._nothing_fits and not self.far:
+        duty = self.duty() if self.far else 1.0
+        if self._nothing_fits and duty == self._duty_then:
             return None
-        found = self._fitting()
+        found, self._duty_then = self._fitting(duty), duty
         self._nothing_fits = found is None
         return found
 
-    def _fitting(self) -> Ticket | None:
+    def _fitting(self, duty: float) -> Ticket | None:
         """The first in line that fits, unless someone before it has been passed often enough."""
-        planned, duty = self._planned, self.duty() if self.far else 1.0
+        planned = self._planned
         for place, ticket in enumerate(t for t in map(self._waiting, self._line) if t.parent is None):
             # A look ahead costs more than a sum, so it is for the front of a line that may be thousands long.
-            fits = self._fits(ticket, self.capacity + self.far, look_ahead=place <= self._max_bypass)
-            in_pool = not self.far or planned.at_work(duty, ticket) <= self.capacity
+            front = place <= self._max_bypass
+            fits = self._fits(ticket, self.capacity + self.far, look_ahead=front)
+            in_pool = not self.far or (front and planned.at_work(duty, ticket) <= self.capacity)
             if (fits and in_pool) or (place == 0 and not planned.active):
                 return ticket
             if ticket.bypassed >= self._max_bypass:

@@ -168,7 +168,9 @@ class Tier:
         spare = min(self._pool.free_blocks, self._table.budget - self._table.held)
         if spare < self._reserve:
             lacking = self._reserve - spare - self._out.clean() - sum(self.mover.storing.values())
-            self._out.store(lacking, "ahead", "", now)
+            # No more than can begin: what is decided later is decided better, and a step is not held up by it.
+            can_begin = self.mover.queue.window - self.mover.queue.waiting("demote")
+            self._out.store(min(lacking, can_begin), "ahead", "", now)
         elif not claimed and not self.mover.loading:
             lease = self._back.next_back(self._out.asleep)
             if lease is not None:
