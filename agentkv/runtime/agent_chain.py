@@ -24,7 +24,8 @@ from agentkv.runtime.program import AgentProgram, Program
 from agentkv.runtime.rendering import catch_up
 from agentkv.runtime.services import Services
 from agentkv.runtime.session import Session, begin_session
-from agentkv.runtime.state import NOTHING, End, Generate, State, Tip
+from agentkv.runtime.spent import NOTHING
+from agentkv.runtime.state import End, Generate, State, Tip
 from agentkv.runtime.tenure import Tenure, owner_of
 
 __all__ = ("AgentChain", "Generated", "open_chain")

@@ -6,7 +6,8 @@ from agentkv.chain import Message, TurnShape
 from agentkv.runtime.events import RunFailed
 from agentkv.runtime.program import NodeProgram, Program
 from agentkv.runtime.rendering import catch_up, spawns_ahead, with_chain
-from agentkv.runtime.state import Command, End, Generate, Spent, State
+from agentkv.runtime.spent import Spent
+from agentkv.runtime.state import Command, End, Generate, State
 
 __all__ = ("Step", "ask", "fail", "shape_of", "told")
 

@@ -24,7 +24,8 @@ from agentkv.runtime.events import (
     RunFinished,
 )
 from agentkv.runtime.program import Program
-from agentkv.runtime.state import Adopt, Branch, Branching, Choose, Command, End, Leave, ListBranches, State, Wait
+from agentkv.runtime.siblings import Branch, Branching
+from agentkv.runtime.state import Adopt, Choose, Command, End, Leave, ListBranches, State, Wait
 
 __all__ = ("begin", "chosen", "deliver", "go", "inside", "timed_out")
 
@@ -64,7 +65,9 @@ def begin(program: Program, state: State, listed: tuple[tuple[str, str], ...], a
         Branch(id=BranchId(node.name, visit, label), state=_apart(state, text) if apart else _on_trunk(state, text))
         for label, text in listed
     )
-    state = evolve(state, branching=Branching(node=node.name, visit=visit, branches=started, apart=apart))
+    trunk = {} if apart else {name: len(each.chain) for name, each in state.chains.items()}
+    branching = Branching(node=node.name, visit=visit, branches=started, trunk=trunk)
+    state = evolve(state, branching=branching)
     strategy = program.graph.join_of(node.name).strategy
     commands: list[Command] = []
     if isinstance(strategy, AllOf) and strategy.timeout is not None:
@@ -117,7 +120,7 @@ def _enter(program: Program, state: State, branch: Branch, at: float) -> Step:
 def deliver(program: Program, state: State, event: Inner, reduce: Reduce) -> Step:
     """Bring the branch forward in which ``event`` happened; what comes after its end changes nothing."""
     head, inner = event.branch[0], evolve(event, branch=event.branch[1:])
-    branch = next((each for each in (state.branching.every if state.branching else ()) if each.id == head), None)
+    branch = None if state.branching is None else state.branching.get(head)
     if branch is None or branch.status != "running":
         return state, ()
     if isinstance(inner, BranchFailed) and not inner.branch:
@@ -130,7 +133,7 @@ def deliver(program: Program, state: State, event: Inner, reduce: Reduce) -> Ste
 def inside(program: Program, state: State, branch: Path) -> tuple[Program, State] | None:
     """The program and the state of ``branch``, from where these two are; None if it does not run."""
     for head in branch:
-        found = next((each for each in (state.branching.every if state.branching else ()) if each.id == head), None)
+        found = None if state.branching is None else state.branching.get(head)
         if found is None or found.status != "running":
             return None
         program, state = program.branches[head.node], found.state
@@ -140,9 +143,7 @@ def inside(program: Program, state: State, branch: Path) -> tuple[Program, State
 def _aware(state: State, branch: Branch) -> State:
     """The branch's state, which knows what the rest of the run has spent."""
     assert state.branching is not None
-    elsewhere = state.elsewhere.plus(state.spent)
-    for other in state.branching.every:
-        elsewhere = elsewhere if other.id == branch.id else elsewhere.plus(other.state.all_spent)
+    elsewhere = state.elsewhere.plus(state.all_spent).minus(branch.state.all_spent)
     return evolve(branch.state, elsewhere=elsewhere)
 
 
@@ -171,9 +172,7 @@ def _inside(branch: BranchId, command: Command) -> Command:
 
 def _with(state: State, branch: Branch) -> State:
     assert state.branching is not None
-    branches = tuple(branch if each.id == branch.id else each for each in state.branching.branches)
-    side = branch if state.branching.side is not None and state.branching.side.id == branch.id else state.branching.side
-    return evolve(state, branching=evolve(state.branching, branches=branches, side=side))
+    return evolve(state, branching=state.branching.having(branch))
 
 
 def _ended(program: Program, state: State, branch: Branch, end: RunFinished | RunFailed, at: float) -> Step:
@@ -220,7 +219,8 @@ def _act(program: Program, state: State, at: float) -> Step:
         return fail(state, "JoinError", f"join {join.name!r}: {verdict.problem}", at)
     if verdict.kind == "adopt":
         return _adopt(program, state, verdict.labels[0], at)
-    outputs = tuple(each for each in joining.entries(node, join, state.branching) if each[0] in verdict.labels)
+    taken = set(verdict.labels)
+    outputs = tuple(each for each in joining.entries(node, join, state.branching) if each[0] in taken)
     if verdict.kind == "choose":
         return state, (Choose(node=join.name, outputs=outputs),)
     text = joining.joined(outputs)
@@ -247,7 +247,7 @@ def _aside(program: Program, state: State, join: Join, text: str, at: float, cho
     assert state.branching is not None
     own = evolve(_on_trunk(state, text), choices=choices)
     side = Branch(id=joining.side_id(state.branching, join), state=own)
-    return _enter(program, evolve(state, branching=evolve(state.branching, side=side)), side, at)
+    return _enter(program, _with(state, side), side, at)
 
 
 def _told_by_side(program: Program, state: State, join: Join, side: Branch, at: float) -> Step:
@@ -270,7 +270,7 @@ def _gather(program: Program, state: State, join: Join, text: str, at: float) ->
 def _adopt(program: Program, state: State, label: str, at: float) -> Step:
     """Go on as the branch ``label``: its conversation and its chains are the run's from here on."""
     assert state.branching is not None
-    winner = next(branch for branch in state.branching.branches if branch.id.label == label)
+    winner = state.branching.named(label)
     join = program.graph.join_of(winner.id.node)
     # A judge may have been got ready for, and not been needed.
     judge = (joining.side_id(state.branching, join),) if join.name in program.branches else ()

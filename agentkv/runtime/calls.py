@@ -8,7 +8,8 @@ from agentkv.runtime.branching import go
 from agentkv.runtime.events import CallFinished
 from agentkv.runtime.program import Program
 from agentkv.runtime.rendering import result_messages, tips
-from agentkv.runtime.state import CallTool, Follow, Slot, Spent, State
+from agentkv.runtime.spent import Spent
+from agentkv.runtime.state import CallTool, Follow, Slot, State
 from agentkv.tools import Outcome, ToolCall
 
 __all__ = ("begin", "finished")

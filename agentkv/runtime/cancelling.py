@@ -4,7 +4,8 @@ from attrs import evolve
 
 from agentkv.runtime.program import Program
 from agentkv.runtime.rendering import not_run, result_messages
-from agentkv.runtime.state import Branch, BranchEnd, BranchStatus, State
+from agentkv.runtime.siblings import Branch, BranchStatus
+from agentkv.runtime.state import BranchEnd, State
 from agentkv.tools import Outcome
 
 __all__ = ("cancelled", "over", "parted")

@@ -9,7 +9,8 @@ from agentkv.runtime.branching import go
 from agentkv.runtime.events import GenerationFinished
 from agentkv.runtime.program import NodeProgram, Program
 from agentkv.runtime.rendering import not_run, with_chain
-from agentkv.runtime.state import ChainState, Spent, State
+from agentkv.runtime.spent import Spent
+from agentkv.runtime.state import ChainState, State
 
 __all__ = ("appended", "finished")
 

@@ -1,6 +1,6 @@
 """The reducer's part about joins: when one has what it needs, what comes of it, and how much of that is certain."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from attrs import evolve, frozen
@@ -9,7 +9,8 @@ from agentkv.graph import AllOf, Branches, First, Join, OnError, Summary, Winner
 from agentkv.graph.path import BranchId
 from agentkv.runtime.program import Program
 from agentkv.runtime.rendering import begun
-from agentkv.runtime.state import Branch, Branching, Follow, State, Tip
+from agentkv.runtime.siblings import Branch, Branching
+from agentkv.runtime.state import Follow, State, Tip
 
 __all__ = ("Verdict", "ahead", "characters", "entries", "join_at", "joined", "on_error", "side_id", "verdict")
 
@@ -44,7 +45,9 @@ def on_error(node: Branches, join: Join) -> OnError:
 
 def verdict(node: Branches, join: Join, branching: Branching) -> Verdict:
     """What ``join`` makes of the branches as they are."""
-    running = _running(branching)
+    running = branching.running
+    if running and _needs_all(join, branching):
+        return WAIT
     ready = tuple(label for label, _ in entries(node, join, branching))
     match join.strategy:
         case First():
@@ -52,8 +55,6 @@ def verdict(node: Branches, join: Join, branching: Branching) -> Verdict:
                 return Verdict("adopt", ready[:1])
             return WAIT if running else Verdict("fail", problem=f"every branch failed{_why(branching)}")
         case Winner(judge=judge):
-            if running:
-                return WAIT
             if len(ready) < 2:
                 problem = f"every branch failed{_why(branching)}"
                 return Verdict("adopt", ready) if ready else Verdict("fail", problem=problem)
@@ -65,8 +66,18 @@ def verdict(node: Branches, join: Join, branching: Branching) -> Verdict:
             return _enough(whole, ready, evolve(branching, late=False))
 
 
+def _needs_all(join: Join, branching: Branching) -> bool:
+    """Whether nothing can be said before every branch has ended, however they do."""
+    match join.strategy:
+        case First():
+            return False
+        case AllOf(at_least=least):
+            return least is None and not branching.late
+    return True
+
+
 def _enough(strategy: AllOf, ready: tuple[str, ...], branching: Branching) -> Verdict:
-    running, late = _running(branching), branching.late
+    running, late = branching.running, branching.late
     needed = strategy.at_least or max(1, len(ready) + running)
     if len(ready) + running < needed:
         problem = f"only {len(ready)} of the {needed} outputs that it needs can come{_why(branching)}"
@@ -75,10 +86,6 @@ def _enough(strategy: AllOf, ready: tuple[str, ...], branching: Branching) -> Ve
         return Verdict("fail", problem=f"only {len(ready)} of {needed} outputs came within {strategy.timeout:g} s")
     waits = strategy.timeout is not None and not late
     return Verdict("gather", ready) if not running or (len(ready) >= needed and not waits) else WAIT
-
-
-def _running(branching: Branching) -> int:
-    return sum(branch.status == "running" for branch in branching.branches)
 
 
 def _why(branching: Branching) -> str:
@@ -90,9 +97,9 @@ def _why(branching: Branching) -> str:
 
 def entries(node: Branches, join: Join, branching: Branching) -> tuple[tuple[str, str], ...]:
     """What the branches that ended give the join: label and text, in the join's order."""
-    by_label = {branch.id.label: branch for branch in branching.branches}
-    order = branching.ended if _by_arrival(join) else tuple(by_label)
-    found = ((label, _entry(by_label[label], on_error(node, join))) for label in order)
+    order = map(branching.named, branching.ended) if _by_arrival(join) else branching.branches
+    errors = on_error(node, join)
+    found = ((branch.id.label, _entry(branch, errors)) for branch in order)
     return tuple((label, text) for label, text in found if text is not None)
 
 
@@ -143,16 +150,22 @@ def side_id(branching: Branching, join: Join) -> BranchId:
 
 
 def _ready(node: Branches, join: Join, branching: Branching, decoding: Mapping[str, str]) -> str:
-    given = dict(entries(node, join, branching))
-    running = [branch.id.label for branch in branching.branches if branch.status == "running"]
-    if _by_arrival(join):
-        # Which of several comes next nobody knows.
-        order = [*given, *(running if len(running) == 1 else ())]
-    else:
-        order = [branch.id.label for branch in branching.branches if branch.id.label in {*given, *running}]
-    found: list[tuple[str, str]] = []
-    for label in order:
-        found.append((label, given.get(label, decoding.get(label, "").rstrip())))
-        if label not in given:
+    errors, found = on_error(node, join), []
+    for branch in _in_order(join, branching):
+        label = branch.id.label
+        if branch.status == "running":
+            found.append((label, decoding.get(label, "").rstrip()))
             break
+        if (text := _entry(branch, errors)) is not None:
+            found.append((label, text))
     return joined(tuple(found))
+
+
+def _in_order(join: Join, branching: Branching) -> Iterator[Branch]:
+    if not _by_arrival(join):
+        yield from branching.branches
+        return
+    yield from map(branching.named, branching.ended)
+    # Which of several comes next nobody knows.
+    if branching.running == 1:
+        yield from (branch for branch in branching.branches if branch.status == "running")

@@ -1,5 +1,7 @@
 """The lanes of a run: the main chain's, and those of its branches as they come and go."""
 
+from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
 
 from anyio.abc import TaskGroup
@@ -22,6 +24,8 @@ class Lanes:
         self._session, self._heartbeat = session, heartbeat
         self._main = Lane(session, program, (), tenure)
         self._lanes: dict[Path, Lane] = {(): self._main}
+        # Those that have a lane, or had one within, by the branch that they are branches of.
+        self._inner: defaultdict[Path, dict[Path, None]] = defaultdict(dict)
         self._abandoned: list[str] = []
 
     @property
@@ -44,6 +48,7 @@ class Lanes:
             return lane
         outer = await self.open(work, branch[:-1])
         program = outer.program.branches[branch[-1].node]
+        self._inner[branch[:-1]][branch] = None
         lane = self._lanes[branch] = Lane(self._session, program, branch, outer.tenure.inner())
         self._heartbeat.join(lane.tenure)
         await work.start(lane.run)
@@ -75,10 +80,19 @@ class Lanes:
                 await lane.tenure.leave()
 
     async def _end(self, branch: Path) -> list[Lane]:
-        ended = [lane for at, lane in self._lanes.items() if at[: len(branch)] == branch]
+        ended = [*self._from(branch)]
         for lane in ended:
             await lane.stop()
             self._heartbeat.part(lane.tenure)
             self._abandoned += lane.abandoned
             del self._lanes[lane.branch]
+            self._inner.pop(lane.branch, None)
+        self._inner[branch[:-1]].pop(branch, None)
         return ended
+
+    def _from(self, branch: Path) -> Iterator[Lane]:
+        """The lanes of ``branch`` and of its branches, outer ones first."""
+        if (lane := self._lanes.get(branch)) is not None:
+            yield lane
+        for inner in self._inner.get(branch, ()):
+            yield from self._from(inner)

@@ -6,17 +6,15 @@ from typing import Literal, NamedTuple, TypeAlias
 from attrs import field, frozen
 
 from agentkv.chain import Chain, Message
-from agentkv.graph.path import BranchId, Path
+from agentkv.graph.path import Path
 from agentkv.runtime.events import BranchFailed, Event, JoinTimedOut, RunFailed, RunFinished
+from agentkv.runtime.siblings import Branching, BranchStatus
+from agentkv.runtime.spent import NOTHING, Spent
 from agentkv.tools import Outcome, ToolCall
 
 __all__ = (
-    "NOTHING",
     "Adopt",
-    "Branch",
     "BranchEnd",
-    "BranchStatus",
-    "Branching",
     "CallTool",
     "ChainState",
     "Choose",
@@ -28,7 +26,6 @@ __all__ = (
     "ListBranches",
     "Phase",
     "Slot",
-    "Spent",
     "State",
     "Tip",
     "TipSource",
@@ -38,7 +35,6 @@ __all__ = (
 #: Where a tip's last tokens come from: what is certain, a stream so far, who guessed, or a prompt that may come later.
 TipSource = Literal["certain", "stream", "memo", "poll", "hook", "next"]
 Phase = Literal["new", "generating", "calling", "branching", "ended"]
-BranchStatus = Literal["running", "done", "failed", "cancelled"]
 
 
 @frozen(kw_only=True)
@@ -62,57 +58,6 @@ class Slot:
     call: ToolCall
     started: bool = False
     outcome: Outcome | None = None
-
-
-class Spent(NamedTuple):
-    """What counts towards ``Limits``: generations, tool calls, generated tokens."""
-
-    steps: int = 0
-    calls: int = 0
-    tokens: int = 0
-
-    def plus(self, other: "Spent") -> "Spent":
-        """The sum of both."""
-        return Spent(*(one + more for one, more in zip(self, other, strict=True)))
-
-
-NOTHING = Spent()
-
-
-@frozen(kw_only=True)
-class Branch:
-    """One branch of a fork or spawn, or a join's judge: a run of its own within the run.
-
-    ``text`` is its output once it is done, why it failed once it has.
-    """
-
-    id: BranchId
-    state: "State"
-    status: BranchStatus = "running"
-    text: str = ""
-
-
-@frozen(kw_only=True)
-class Branching:
-    """The fork or spawn that a run is at: its branches in declared order, and those that ``ended`` as they came.
-
-    ``apart``: they are sub-agents, with no trunk in common. ``late``: the join has waited for its timeout. ``side`` is
-    the join's judge, or what sums the branches up. ``followed`` characters of outputs are in the latest tip.
-    """
-
-    node: str
-    visit: int
-    branches: tuple[Branch, ...]
-    ended: tuple[str, ...] = ()
-    apart: bool = False
-    late: bool = False
-    side: Branch | None = None
-    followed: int = 0
-
-    @property
-    def every(self) -> tuple[Branch, ...]:
-        """The branches, and the one beside them."""
-        return self.branches if self.side is None else (*self.branches, self.side)
 
 
 class BranchEnd(NamedTuple):
@@ -159,23 +104,13 @@ class State:
     @property
     def all_spent(self) -> Spent:
         """What the run or branch has spent, with what its branches have."""
-        total = self.spent
-        for branch in () if self.branching is None else self.branching.every:
-            total = total.plus(branch.state.all_spent)
-        return total
+        return self.spent if self.branching is None else self.spent.plus(self.branching.spent)
 
     @property
     def held(self) -> int:
         """Tokens of all chains, what branches share with their trunk counted once."""
         own = sum(len(each.chain) for each in self.chains.values())
-        if self.branching is None:
-            return own
-        shared = {} if self.branching.apart else {name: len(each.chain) for name, each in self.chains.items()}
-        return own + sum(
-            branch.state.held - sum(shared.get(name, 0) for name in branch.state.chains)
-            for branch in self.branching.every
-            if branch.status in ("running", "done")
-        )
+        return own if self.branching is None else own + self.branching.held
 
 
 @frozen(kw_only=True)
