@@ -121,8 +121,18 @@ class Promoter:
         # Room in the pool may have been made at the cost of these very copies.
         ready = self._mover.copies.ready
         run = run[: next((i for i, digest in enumerate(run) if not ready(digest)), len(run))]
-        self._mover.load(token, self._pool.take(len(run)), run, rank, request, order, now)
+        self._mover.load(token, self._take(len(run), head), run, rank, request, order, now)
         return True
+
+    def _take(self, count: int, head: Sequence[bytes]) -> list[int]:
+        """Blocks for a load, none of them the start of the same chain as long as there are others."""
+        found = (self._pool.find(digest) for digest in head)
+        start = [block for block in found if block is not None and not self._pool.ref_count(block)]
+        spared = start[: max(0, self._pool.free_blocks - count)]
+        self._pool.hold(spared)
+        taken = self._pool.take(count)
+        self._pool.let_go(spared, dead=False)
+        return taken
 
     def bring_back(self, lease: Lease, room: int, now: float) -> None:
         """Load what of a lease is away, ahead of need, if it fits into ``room`` free blocks."""

@@ -229,6 +229,19 @@ def test_who_waits_for_room_is_not_overtaken_by_who_needs_less() -> None:
     assert (world.tier.claimed, world.waiting()) == (40, []), "room for the smaller one was free"
 
 
+def test_a_load_does_not_write_over_the_start_of_its_own_chain() -> None:
+    world = World(tier_reserve=0.0)
+    token = world.until("a", 25)[0].token
+    assert world.tier.demote(token, 0.0) is None
+    world.settle()
+    world.until("b", 20, ttl=0.0)
+    hits = len(world.hits(world.digests("a", 25)))
+    assert 0 < hits < 25, "what is left of it in the pool belongs to nobody"
+    assert world.until("a", 25, lease=token)[1] == 0
+    assert world.tier.stats()["tier_totals"]["fetched"] == 25 - hits
+    world.check()
+
+
 def test_a_short_chain_is_recomputed_rather_than_moved() -> None:
     world = World(least=1.0)
     world.tier.cost.prefill_rate, world.tier.cost.bandwidth = 1000.0, 1e9
