@@ -12,6 +12,7 @@ __all__ = ("best_cap", "candidate_caps")
 SHARES = (0.8, 1.0, 1.25)
 STRETCH = 1.5
 NEAR = 0.1
+JUDGED_BY = ("ttft_after_tool_ms", "ttft_join_ms", "ttft_ms")
 
 
 def candidate_caps(workload: Workload, info: EngineInfo, agents: int) -> list[int]:
@@ -37,7 +38,8 @@ async def best_cap(
     smaller; with one that is, those half way to the next larger one, to a tenth. Best is, with a bound, the most
     tasks a minute within it, or else the least p95 TTFT after a tool. Without one it is the least p95 per task a
     minute: a lower limit always answers sooner and a higher one keeps the engine busier until it thrashes, and a tenth
-    of the one weighs as much as a tenth of the other.
+    of the one weighs as much as a tenth of the other. Where there are no tools, TTFT behind joins, or of all
+    generations, stands for that after a tool.
     """
     if caps == [most]:
         return most, []
@@ -46,7 +48,7 @@ async def best_cap(
     while True:
         trials += [_trial(cap, (await attempt(cap)).to_json()) for cap in queue]
         best = min(trials, key=lambda trial: _cost(trial, bound_ms))
-        late = bound_ms is not None and best["ttft_after_tool_p95_ms"] > bound_ms
+        late = bound_ms is not None and best["ttft_p95_ms"] > bound_ms
         tried = [trial["cap"] for trial in trials]
         queue = _beyond(best["cap"], tried, most, late=late)
         if bound_ms is not None and not late and not queue:
@@ -72,16 +74,19 @@ def _between(best: int, tried: list[int]) -> list[int]:
 
 
 def _trial(cap: int, found: dict[str, Any]) -> dict[str, Any]:
+    # What waits for tools, else for branches, else at all: without any of the first, that is what a limit is for.
+    of = next((of for of in JUDGED_BY if found[of]["n"]), JUDGED_BY[-1])
     return {
         "cap": cap,
-        "ttft_after_tool_p95_ms": found["ttft_after_tool_ms"]["p95"] or 0.0,
+        "of": of,
+        "ttft_p95_ms": found[of]["p95"] or 0.0,
         "tasks_per_minute": found["tasks_per_minute"],
         "makespan_s": found["makespan_s"],
     }
 
 
 def _cost(trial: dict[str, Any], bound_ms: float | None) -> tuple[float, float]:
-    p95, rate = trial["ttft_after_tool_p95_ms"], trial["tasks_per_minute"]
+    p95, rate = trial["ttft_p95_ms"], trial["tasks_per_minute"]
     if bound_ms is not None:
         return max(p95, bound_ms), -rate
     # No task ended in a window too short for one: the limit is as bad as can be.

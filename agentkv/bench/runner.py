@@ -71,6 +71,8 @@ class Benchmark:
             for name in ("frontier", "settle"):
                 if getattr(self, name):
                     raise SetupError(f"{name}: a steady load has a duration; give --duration SECONDS")
+        if self.frontier and not any(wait.source == "tool" for plan in self.workload.plans for wait in plan.waits):
+            raise SetupError("frontier: it bounds TTFT after a tool, and no agent of this workload waits for a tool")
         if len(set(self.frontier)) < len(self.frontier):
             raise SetupError("frontier: a number of agents is listed twice")
         for steady in self.loads:

@@ -130,8 +130,9 @@ async def test_agents_that_do_not_fit_together_wait_with_their_branches() -> Non
     assert ours["policy_records"]["admission.queue"] > 0
     assert (ours["recomputed_after_eviction"], ours["preemptions"]) == (0, 0)
     assert found["modes"]["stock"]["recomputed_after_eviction"] > 0
-    # A limit of the client counts agents, not branches.
+    # A limit of the client counts agents, not branches, and is judged by what there is to judge it by.
     assert found["modes"]["stock+cap"]["task_s"]["n"] == 4
+    assert {trial["of"] for trial in found["modes"]["stock+cap"]["cap_trials"]} == {"ttft_join_ms"}
 
 
 async def test_a_steady_load_of_them_shares_no_block_between_rounds() -> None:
@@ -142,6 +143,11 @@ async def test_a_steady_load_of_them_shares_no_block_between_rounds() -> None:
         )
     assert len(found.tasks) >= 2
     assert all(turn.cached == 0 for turn in found.turns if turn.source != "join")
+
+
+async def test_there_is_no_frontier_without_tools() -> None:
+    with pytest.raises(SetupError, match="no agent of this workload waits for a tool"):
+        await bench(shape(), duration=300.0, frontier=(2,))
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ class Tried:
     """A repetition as far as trials of limits look at it."""
 
     def __init__(self, p95: float, rate: float) -> None:
-        self._found = {"ttft_after_tool_ms": {"p95": p95}, "tasks_per_minute": rate, "makespan_s": None}
+        self._found = {"ttft_after_tool_ms": {"p95": p95, "n": 1}, "tasks_per_minute": rate, "makespan_s": None}
 
     def to_json(self) -> dict[str, Any]:
         return self._found
