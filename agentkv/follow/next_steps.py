@@ -30,12 +30,15 @@ class NextStep:
     probability: float
     missing: int
 
-    def saving(self, times: StepTimes, room: float) -> float:
-        """Seconds of prefill that are expected to be saved, less those that its room is expected to cost others.
+    def saving(self, times: StepTimes, room: float, decoding: int = 0) -> float:
+        """Seconds of prefill that are expected to be saved, less those that it is expected to cost others.
 
-        ``room`` is the price of it, as ``room_price`` gives it.
+        ``room`` is the price of its room, as ``room_price`` gives it. ``decoding`` generations wait for a step that
+        prefills, and for its tokens where these would never have been computed otherwise.
         """
-        return (self.probability - room) * self.missing * times.token_s
+        seconds = self.missing * times.token_s
+        others = decoding * (times.launch_s + (1 - self.probability) * seconds)
+        return (self.probability - room) * seconds - others
 
 
 def chances(declared: Mapping[str, float], seen: Mapping[str, int]) -> dict[str, float]:
@@ -73,7 +76,7 @@ def room_price(declared: int, pool: int | None) -> float:
     return ROOM_LEAST if not pool else min(1.0, max(ROOM_LEAST, declared / pool))
 
 
-def most_valuable(steps: Iterable[NextStep], times: StepTimes, room: float) -> tuple[NextStep, ...]:
-    """Those of ``steps`` that are expected to save more than their room costs, the most valuable first."""
-    worth = [step for step in steps if step.saving(times, room) > 0]
-    return tuple(sorted(worth, key=lambda step: -step.saving(times, room)))
+def most_valuable(steps: Iterable[NextStep], times: StepTimes, room: float, decoding: int = 0) -> tuple[NextStep, ...]:
+    """Those of ``steps`` that are expected to save more than they cost others, the most valuable first."""
+    savings = ((step.saving(times, room, decoding), step) for step in steps)
+    return tuple(step for saving, step in sorted(savings, key=lambda each: -each[0]) if saving > 0)

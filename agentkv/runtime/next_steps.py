@@ -91,7 +91,8 @@ class NextSteps:
         tips = {tip.agent: tip for tip in self._candidates(branch, program, own, {tip.agent for tip in found})}
         steps = [self._step(branch, program, own.node, tip) for tip in tips.values()]
         room = room_price(self._services.heartbeat.declared, self._services.engine.info.pool_blocks)
-        return tuple(tips[step.agent] for step in most_valuable(steps, self._services.pace.times, room))
+        times, decoding = self._services.pace.times, self._services.pace.load.decoding
+        return tuple(tips[step.agent] for step in most_valuable(steps, times, room, decoding))
 
     def _candidates(self, branch: Path, program: Program, state: State, followed: set[str]) -> Iterator[Tip]:
         for name in program.graph.nodes:

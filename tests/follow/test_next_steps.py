@@ -57,16 +57,18 @@ def test_a_loop_comes_to_its_exit_in_the_end() -> None:
     assert reached("out", {"loop"}, ways.__getitem__, 3) == 0
 
 
-@given(steps, st.floats(0, 1))
+@given(steps, st.floats(0, 1), st.integers(0, 3))
 def test_what_is_expected_to_save_most_comes_first_and_what_costs_more_is_left_out(
-    given: list[NextStep], room: float
+    given: list[NextStep], room: float, decoding: int
 ) -> None:
-    found = most_valuable(given, GUESS, room)
-    savings = [step.saving(GUESS, room) for step in found]
+    found = most_valuable(given, GUESS, room, decoding)
+    savings = [step.saving(GUESS, room, decoding) for step in found]
     assert savings == sorted(savings, reverse=True)
     assert all(saving > 0 for saving in savings)
-    assert len(found) == sum(step.saving(GUESS, room) > 0 for step in given)
+    assert len(found) == sum(step.saving(GUESS, room, decoding) > 0 for step in given)
     assert all(step.probability > room for step in found)
+    # A step that costs those who decode more than it may save is no offer, whatever its size.
+    assert all(step.probability - room > decoding * (1 - step.probability) for step in found)
 
 
 @given(st.floats(0, 1), st.integers(1, 1000), st.floats(0, 0.5))
