@@ -150,3 +150,26 @@ async def test_a_file_keeps_guesses_for_the_next_runtime(tmp_path: Path) -> None
 def test_a_memo_file_needs_guesses_that_last() -> None:
     with pytest.raises(akv.SetupError, match="predict_results='agent'"):
         akv.Runtime("sim", memo_file="memo.json")
+
+
+@pytest.mark.parametrize("seconds", [0.2, 0.45, 0.7, 1.0])
+async def test_a_resume_waits_for_no_more_than_one_step_of_a_wrong_guess(runtime: Open, seconds: float) -> None:
+    @akv.tool(predict=lambda _: OTHER)
+    async def read(ctx: akv.Context[None]) -> str:
+        """Read a page."""
+        await ctx.sleep(seconds)
+        return PAGE
+
+    agent = akv.Agent("clerk", instructions="You read before you answer. " * 6, tools=[read], max_tokens=32)
+    desk, step, found = akv.Graph("desk", output=str), 64, {}
+    plan, look = desk.plan("plan", agent, tool_choice=[read]), desk.tool("look")
+    desk.path(akv.START, plan, look, desk.replan("answer", agent, tool_choice="none"), akv.END)
+    for mode in ("bidirectional", "prefix"):
+        async with runtime([call("read"), say("Van 1.")]) as rt:
+            kv = akv.KVConfig(kv_transfer_mode=mode, prefetch_step=step)
+            found[mode] = (await rt.run(desk, "Which van?", kv=kv)).kv
+    ahead, plain = found["bidirectional"], found["prefix"]
+    assert ahead.totals.aborted <= step
+    assert ahead.totals.prefetched + ahead.totals.aborted > 0
+    # What a step of 64 tokens takes on the simulated cores, decoding aside.
+    assert ahead.ttft_after_tool[0] <= plain.ttft_after_tool[0] + 0.035 + step / 450
