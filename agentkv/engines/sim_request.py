@@ -15,6 +15,7 @@ class SimRequest:
     ``output`` is what it is going to generate (known beforehand, as a simulator's model is a script) and
     ``finish`` how that ends. ``length`` counts the prompt and what was generated so far, ``computed`` the
     tokens with KV, steps in flight included, and ``expected`` what ``length`` will be once those are done.
+    ``in_prefill``: its latest step ended in the middle of its prompt, or of what it recomputes.
     ``grant`` is the lease that ``directive`` took at the end.
     """
 
@@ -30,6 +31,7 @@ class SimRequest:
         "finish",
         "first_at",
         "grant",
+        "in_prefill",
         "length",
         "output",
         "prompt",
@@ -61,6 +63,7 @@ class SimRequest:
         self.length = self.prompt
         self.expected = self.prompt
         self.computed = 0
+        self.in_prefill = False
         self.cached: int | None = None
         self.blocks: list[Block] = []
         self.alive = True
@@ -84,11 +87,6 @@ class SimRequest:
     def to_compute(self) -> int:
         """Tokens that steps have still to compute; the last one generated is never computed."""
         return min(self.expected, self.prompt + len(self.output) - 1) - self.computed
-
-    @property
-    def in_prefill(self) -> bool:
-        """Whether it has started and is in the middle of its prompt, or of what it recomputes."""
-        return self.expected == self.prompt or self.expected - self.computed > 1
 
     def full_blocks(self, block_size: int) -> list[Block]:
         """Its first blocks that are computed and can be hit, in order."""

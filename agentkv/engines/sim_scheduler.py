@@ -216,6 +216,7 @@ class Scheduler:
             step.context_tokens += request.computed
         if tokens > 1 or request.expected == request.prompt:
             self.computed_tokens += tokens
-        if request.computed == request.expected:
+        request.in_prefill = request.computed < request.expected
+        if not request.in_prefill:
             request.expected += 1
             step.sampled.append(request)

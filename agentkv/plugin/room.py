@@ -72,7 +72,10 @@ class RoomMaker:
 
     def _make_room(self, request: Any, new: int, args: tuple[Any, ...], kwargs: dict[str, Any], attempt: int) -> bool:
         kv, name, hits = self._kv, request.request_id, _hits(args, kwargs)
-        deficit = max(1 << attempt, self._deficit(request, new, kwargs, hits))
+        deficit = self._deficit(request, new, kwargs, hits)
+        if deficit <= 0:
+            # By our reckoning it fits, and vLLM finds that it does not.
+            deficit = 1 << attempt
         prefetch = kv.requests.is_prefetch(name)
         freed = kv.policy.make_room(
             deficit,

@@ -124,6 +124,20 @@ def test_real_work_that_needs_room_ends_a_prefetch_before_it_waits(make_core: Ma
     assert core.call("stats")["records"]["prefetch.drop"] == 1
 
 
+def test_what_builds_on_a_prefetch_that_is_ended_for_it_revokes_no_more_than_it_needs(make_core: Make) -> None:
+    core = make_core(blocks=33, longest=128, batched=64, settings={"prefetch_step": 16, "kv_pool_ratio": 1.0})
+    core.one(prompt(2, 60), run="chain", ttl=60.0)
+    ahead = core.add(prompt(1, 60), run="r", kind="prefill")
+    core.step()
+    # One block is missing beside the four of the prefetch; once that has ended, the four are the request's to keep.
+    real = core.add(prompt(1, 72))
+    assert core.step().num_scheduled_tokens == {real: 56}
+    evicted = [each for each in core.call("events", after=0)["events"] if each["kind"] == "lease.evict"]
+    assert [each["blocks"] for each in evicted] == [1]
+    core.drain()
+    assert core.reports[ahead]["reason"] == f"room for {real}"
+
+
 def test_a_prefetch_that_has_tokens_in_a_step_is_not_dropped_in_it(
     make_core: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
