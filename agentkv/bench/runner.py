@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping
+from itertools import product
 from typing import Any
 
 from attrs import asdict, evolve, field, frozen
@@ -89,10 +90,13 @@ class Benchmark:
         return tuple(Steady(agents=number, duration=self.duration, **settle) for number in agents)
 
 
-async def run_benchmark(bench: Benchmark, progress: Callable[[str], None]) -> dict[str, Any]:
+async def run_benchmark(
+    bench: Benchmark, progress: Callable[[str], None], keep: Callable[[dict[str, Any]], None] | None = None
+) -> dict[str, Any]:
     """Run it and return the machine form of the result; ``progress`` gets a line now and then.
 
-    Raises what the engine raises when it does not start or fails a request.
+    ``keep`` gets the result so far after each repetition but the last, with those modes in it that have been
+    measured, and ``"complete": False``. Raises what the engine raises when it does not start or fails a request.
     """
     host = EngineHost(
         bench.engine,
@@ -104,12 +108,18 @@ async def run_benchmark(bench: Benchmark, progress: Callable[[str], None]) -> di
         progress=progress,
     )
     async with host:
-        return await _Run(bench, host, progress).run()
+        return await _Run(bench, host, progress, keep).run()
 
 
 class _Run:
-    def __init__(self, bench: Benchmark, host: EngineHost, progress: Callable[[str], None]) -> None:
-        self._bench, self._host, self._progress = bench, host, progress
+    def __init__(
+        self,
+        bench: Benchmark,
+        host: EngineHost,
+        progress: Callable[[str], None],
+        keep: Callable[[dict[str, Any]], None] | None,
+    ) -> None:
+        self._bench, self._host, self._progress, self._keep = bench, host, progress, keep
         self._salts = 0
 
     async def run(self) -> dict[str, Any]:
@@ -122,8 +132,14 @@ class _Run:
         floor = await measure_floor(engine, bench.workload, bench.floor_samples)
         trials: dict[str, list[dict[str, Any]]] = {}
         modes = {name: await self._settled(name, mode, info, trials) for name, mode in bench.modes.items()}
-        found = await self._repetitions(modes)
-        return self._result(info, floor, modes, trials, found)
+        found: Found = {}
+
+        def so_far(*, complete: bool) -> dict[str, Any]:
+            return self._result(info, floor, modes, trials, found, complete=complete)
+
+        keep = self._keep
+        await self._repetitions(modes, found, None if keep is None else lambda: keep(so_far(complete=False)))
+        return so_far(complete=True)
 
     async def _settled(
         self, name: str, mode: ModeConfig, info: EngineInfo, trials: dict[str, list[dict[str, Any]]]
@@ -141,16 +157,21 @@ class _Run:
         cap, trials[name] = await best_cap(candidate_caps(self._bench.workload, info, agents), agents, attempt, bound)
         return evolve(mode, cap=cap)
 
-    async def _repetitions(self, modes: Mapping[str, ModeConfig]) -> Found:
-        """Interleaved, so that a machine that grows slower does so for all modes alike."""
-        found: Found = {name: {} for name in modes}
-        for number in range(self._bench.repeat):
-            for steady in self._bench.loads:
-                for name, mode in modes.items():
-                    title = f"{name}, repetition {number + 1} of {self._bench.repeat}"
-                    agents = 0 if steady is None else steady.agents
-                    found[name].setdefault(agents, []).append(await self._once(title, mode, steady))
-        return found
+    async def _repetitions(
+        self, modes: Mapping[str, ModeConfig], found: Found, between: Callable[[], None] | None
+    ) -> None:
+        """Put repetitions into ``found``; ``between`` is called between one and the next.
+
+        Interleaved, so that a machine that grows slower does so for all modes alike.
+        """
+        bench = self._bench
+        for number, steady in product(range(bench.repeat), bench.loads):
+            agents = 0 if steady is None else steady.agents
+            for name, mode in modes.items():
+                if found and between is not None:
+                    between()
+                once = await self._once(f"{name}, repetition {number + 1} of {bench.repeat}", mode, steady)
+                found.setdefault(name, {}).setdefault(agents, []).append(once)
 
     async def _once(self, title: str, mode: ModeConfig, steady: Steady | None) -> Repetition:
         engine = await self._host.get(mode.engine_kv(), mode.engine_options())
@@ -171,13 +192,16 @@ class _Run:
         modes: Mapping[str, ModeConfig],
         trials: Mapping[str, Any],
         found: Found,
+        *,
+        complete: bool,
     ) -> dict[str, Any]:
         bench, idle = self._bench, floor.to_json()
-        by_mode = {name: mode_json(mode.to_json(), found[name][max(found[name])]) for name, mode in modes.items()}
-        for name, tried in trials.items():
-            by_mode[name]["cap_trials"] = tried
+        by_mode = {name: mode_json(modes[name].to_json(), loads[max(loads)]) for name, loads in found.items()}
+        for name in trials.keys() & by_mode:
+            by_mode[name]["cap_trials"] = trials[name]
         return {
             "schema": SCHEMA,
+            "complete": complete,
             "machine": machine_json(),
             "versions": versions_json(info.version),
             "workload": {

@@ -48,6 +48,7 @@ def table_lines(result: Mapping[str, Any]) -> list[str]:
     return [
         *lines,
         "",
+        *([] if result["complete"] else ["not complete: it was ended before all that was asked for had been measured"]),
         *_work(result["workload"]),
         *_branches(result),
         *_floor(result),

@@ -2,11 +2,12 @@
 
 import argparse
 import sys
+from typing import Any
 
 from agentkv.bench import Delay, SeedShape, run_benchmark, table_lines
 from agentkv.cli.bench_fanout import add_fanout
 from agentkv.cli.bench_options import add_common_options, benchmark_of
-from agentkv.cli.bench_output import check_outputs, write_outputs
+from agentkv.cli.bench_output import check_outputs, write_json, write_outputs
 from agentkv.cli.bench_traces import add_traces
 from agentkv.cli.calibrate import add_calibrate
 from agentkv.cli.predictors import add_predictors
@@ -39,10 +40,20 @@ def command(options: argparse.Namespace) -> int:
     """Run the workload, write what was asked for, print the table."""
     bench = benchmark_of(options, options.workload(options))
     check_outputs(options)
-    result = run_until_told(lambda: run_benchmark(bench, _progress))
-    # First what is kept: whoever reads the table may turn away.
-    write_outputs(options, result)
-    print("\n".join(table_lines(result)))
+    kept: list[dict[str, Any]] = []
+
+    def keep(result: dict[str, Any]) -> None:
+        kept[:] = [result]
+        write_json(options, result)
+
+    try:
+        kept = [run_until_told(lambda: run_benchmark(bench, _progress, keep))]
+    finally:
+        # Of an hour's work that was cut short, what had been measured remains.
+        for result in kept:
+            # First what is kept: whoever reads the table may turn away.
+            write_outputs(options, result)
+            print("\n".join(table_lines(result)))
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from agentkv.bench import page, require_plotting
 from agentkv.errors import SetupError
 
-__all__ = ("check_outputs", "check_writable", "write_outputs")
+__all__ = ("check_outputs", "check_writable", "write_json", "write_outputs")
 
 
 def check_outputs(options: argparse.Namespace) -> None:
@@ -36,8 +36,13 @@ def check_writable(option: str, file: Path) -> None:
 
 def write_outputs(options: argparse.Namespace, result: Mapping[str, Any]) -> None:
     """Write the machine form and the page, where asked to."""
+    write_json(options, result)
+    if options.html is not None:
+        options.html.write_text(page(result), encoding="utf-8")
+
+
+def write_json(options: argparse.Namespace, result: Mapping[str, Any]) -> None:
+    """Write the machine form, where asked to, in place of what was written before."""
     if options.json is not None:
         # Strictly JSON: a number that is none would be a mistake of ours, and a reader's trouble.
         options.json.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    if options.html is not None:
-        options.html.write_text(page(result), encoding="utf-8")

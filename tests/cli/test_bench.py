@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,8 @@ def test_it_prints_a_table_and_writes_the_machine_form(capsys: pytest.CaptureFix
     assert "stock, repetition 1 of 1: all agents done" in err
     result = json.loads(file.read_text())
     assert next(iter(result.items())) == ("schema", "agentkv.bench/1")
+    assert result["complete"] is True
+    assert "not complete" not in out
     assert result["workload"]["chains"] == 4
     assert result["engine"]["options"]["pool_blocks"] == result["workload"]["working_set_blocks"]
 
@@ -83,6 +86,28 @@ def test_what_was_measured_is_kept_though_nobody_reads_the_table(tmp_path: Path)
     os.close(writer)
     assert ended.returncode == 141
     assert json.loads(file.read_text())["schema"] == "agentkv.bench/1"
+
+
+def test_what_was_measured_is_kept_though_the_rest_was_cut_short(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    options = ("--modes", "stock,bidirectional", "--repeat", "1000", "--json", str(file))
+    command = [sys.executable, "-m", "agentkv", "bench", "seed", *SMALL, *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("stock, repetition 2 of 1000: all"):
+                break
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+        table = process.stdout.read()
+        assert process.wait(timeout=30) == 143
+    result = json.loads(file.read_text())
+    assert result["complete"] is False
+    assert list(result["modes"]) == ["stock", "bidirectional"]
+    assert result["modes"]["bidirectional"]["repetitions"] >= 1
+    assert "bidirectional/stock: " in table
+    assert "not complete" in table
 
 
 def test_a_file_that_was_there_is_not_lost_to_a_mistake(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
