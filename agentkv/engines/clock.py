@@ -4,7 +4,7 @@ import asyncio
 import heapq
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import ClassVar
 from weakref import WeakKeyDictionary
@@ -145,9 +145,12 @@ class VirtualClock:
             hold.open = False
             hold.update()
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
+    def waiting(self) -> AbstractContextManager[None]:
         """Let time run although this task is inside ``busy()``: the body only waits for simulated events."""
+        return _NOT_HELD if _innermost_hold.get() is None else self._released()
+
+    @contextmanager
+    def _released(self) -> Iterator[None]:
         mine = []
         hold = _innermost_hold.get()
         while hold is not None:
@@ -209,6 +212,7 @@ class _Hold:
             _Driver.current().arm(self.clock)
 
 
+_NOT_HELD = nullcontext()
 _innermost_hold: ContextVar[_Hold | None] = ContextVar("agentkv_innermost_hold", default=None)
 
 

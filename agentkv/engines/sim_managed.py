@@ -85,10 +85,10 @@ class ManagedScheduler(Scheduler):
         return bool(admitted)
 
     def _enqueue(self, request: SimRequest) -> None:
-        queue = list(self.waiting.values())
-        place = self._order.place(queue, self._rank(request), rank_of=self._rank, name=_name)
+        from_the_end = reversed(self.waiting.values())
+        overtaken = self._order.overtaken(from_the_end, self._rank(request), rank_of=self._rank, name=_name)
         self.waiting[request.request_id] = request
-        for passed in queue[place:]:
+        for passed in reversed(overtaken):
             self.waiting.move_to_end(passed.request_id)
 
     @staticmethod

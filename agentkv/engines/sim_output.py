@@ -1,9 +1,9 @@
 """What the simulated model answers, and how the engine hands it over."""
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
-import anyio
 from attrs import evolve, frozen
 
 from agentkv.engines.base import Delta, FinishReason, GenerateRequest
@@ -49,19 +49,20 @@ class Mailbox:
     def __init__(self) -> None:
         self.sent = 0
         self._items: deque[Delta | EngineError] = deque()
-        self._arrived: anyio.Event | None = None
+        self._arrived: asyncio.Future[None] | None = None
 
     def put(self, item: Delta | EngineError) -> None:
         """Add a delta, or the error that ends the request."""
         self._items.append(item)
-        if self._arrived is not None:
-            self._arrived.set()
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
 
     async def get(self) -> Delta:
         """The next delta, in order. Raises the error that was put."""
         if not self._items:
-            self._arrived = anyio.Event()
-            await self._arrived.wait()
+            # A future, not an event: this is waited for once a token, and the virtual clock needs asyncio anyway.
+            self._arrived = asyncio.get_running_loop().create_future()
+            await self._arrived
         item = self._items.popleft()
         if isinstance(item, EngineError):
             raise item

@@ -35,7 +35,8 @@ PEAK_RATIO = 0.75
 class Admission:
     """Owns the line of runs. ``capacity``: blocks that active runs may hold together.
 
-    ``far``: further ones in host memory. ``duty`` says in which share of time a run works.
+    ``far``: further ones in host memory. ``duty``: in which share of time a run works. ``watch`` is told each ticket
+    that waits no more: its run was admitted, or is gone.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Admission:
         self.capacity = capacity
         self.far = 0
         self.duty: Callable[[], float] = lambda: 1.0
+        self.watch: Callable[[str], None] = lambda _: None
         self.mode = mode
         self._max_queued = max_queued
         self._max_bypass = max_bypass
@@ -58,6 +60,8 @@ class Admission:
         self._children: defaultdict[str, list[str]] = defaultdict(list)
         # Those that wait, by order of arrival: a paused run keeps the place that it had.
         self._line: list[tuple[int, str]] = []
+        # What each of these would hold besides its anchor, the least first.
+        self._sizes: list[int] = []
         self._planned = Planned()
         self._ends = Deadlines()
         self._serial = 0
@@ -202,6 +206,7 @@ class Admission:
             self._planned.roots,
             self._planned.soon,
         )
+        assert self._sizes == sorted(ticket.blocks - ticket.anchor_blocks for ticket in self.line())
         assert self.line() == [ticket for ticket in self._tickets.values() if ticket.state != "admitted"]
         assert self.next_expiry == min((ticket.expires for ticket in self._tickets.values()), default=None)
         assert not (self._nothing_fits and self._fitting(self._duty_then))
@@ -212,11 +217,14 @@ class Admission:
             self._planned.remove(old)
         elif old is not None:
             self._out_of_line(old)
+        self._tickets[ticket.token] = ticket
         if ticket.state == "admitted":
             self._planned.add(ticket)
+            if old is None or old.state != "admitted":
+                self.watch(ticket.token)
         else:
             insort(self._line, (ticket.serial, ticket.token))
-        self._tickets[ticket.token] = ticket
+            insort(self._sizes, ticket.blocks - ticket.anchor_blocks)
         self._nothing_fits = False
         return ticket
 
@@ -227,12 +235,14 @@ class Admission:
             self._planned.remove(ticket)
         else:
             self._out_of_line(ticket)
+            self.watch(ticket.token)
         if ticket.parent is not None and ticket.parent in self._children:
             self._children[ticket.parent].remove(ticket.token)
         self._nothing_fits = False
 
     def _out_of_line(self, ticket: Ticket) -> None:
         del self._line[bisect_left(self._line, (ticket.serial, ticket.token))]
+        del self._sizes[bisect_left(self._sizes, ticket.blocks - ticket.anchor_blocks)]
 
     def _family_started(self, ticket: Ticket) -> bool:
         """Whether the parent was ever admitted: a paused one waits, but what it waits for must go on."""
@@ -251,12 +261,15 @@ class Admission:
 
     def _fitting(self, duty: float) -> Ticket | None:
         """The first in line that fits, unless someone before it has been passed often enough."""
-        planned = self._planned
+        planned, room = self._planned, self.capacity + self.far
         for place, ticket in enumerate(t for t in map(self._waiting, self._line) if t.parent is None):
-            # A look ahead costs more than a sum, so it is for the front of a line that may be thousands long.
+            # A look ahead costs more than a sum, so it is for the front of a line that may be thousands long; behind
+            # it nobody fits where the least does not, and with a second tier nobody is looked at.
             front = place <= self._max_bypass
-            fits = self._fits(ticket, self.capacity + self.far, look_ahead=front)
-            in_pool = not self.far or (front and planned.at_work(duty, ticket) <= self.capacity)
+            if not front and (self.far or planned.blocks + self._sizes[0] > room):
+                return None
+            fits = self._fits(ticket, room, look_ahead=front)
+            in_pool = not self.far or planned.at_work(duty, ticket) <= self.capacity
             if (fits and in_pool) or (place == 0 and not planned.active):
                 return ticket
             if ticket.bypassed >= self._max_bypass:

@@ -1,8 +1,10 @@
 """What the active runs plan to hold, kept up to date as they come and go."""
 
 import math
+from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from itertools import accumulate
+from itertools import accumulate, count
+from operator import add, itemgetter, mul
 
 from agentkv.kv.ticket import Ticket
 
@@ -22,7 +24,9 @@ class Planned:
         self._own = 0
         self._soon = 0
         self._squares = 0
-        self._alive: dict[str, tuple[int, int]] = {}
+        # What each lacks and holds, the least first; kept in order, since it is asked for over and over.
+        self._growing: list[tuple[int, int]] = []
+        self._grown = 0
         self._in_common = 0
         # How many runs declare each size of an anchor; it counts with the largest.
         self._anchors: defaultdict[str, Counter[int]] = defaultdict(Counter)
@@ -57,12 +61,14 @@ class Planned:
         (Gong et al., "Past-Future Scheduler", ASPLOS 2025, plan the requests of a batch like this.)
         """
         in_common = self._in_common + newcomer.anchor_blocks - self.shared(newcomer)
-        alive = (*self._alive.values(), _growth(newcomer))
-        growing = sorted((each for each in alive if each[0]), reverse=True)
-        held = accumulate(own for _, own in growing)
-        moments = zip(held, growing, strict=True)
-        most = max((now + lacks * count for count, (now, (lacks, _)) in enumerate(moments, 1)), default=0)
-        return in_common + sum(own for lacks, own in alive if not lacks) + most
+        lacks, own = mine = _growth(newcomer)
+        growing = [*self._growing]
+        if lacks:
+            insort(growing, mine)
+        growing.reverse()
+        held = accumulate(map(itemgetter(1), growing))
+        still_to_come = map(mul, map(itemgetter(0), growing), count(1))
+        return in_common + self._grown + (0 if lacks else own) + max(map(add, held, still_to_come), default=0)
 
     def at_work(self, duty: float, newcomer: Ticket) -> float:
         """Blocks of runs at work at their fullest moment, if each works in a share ``duty`` of time.
@@ -82,10 +88,13 @@ class Planned:
         self._own += change * own
         self._squares += change * own * own
         self._soon += change * (ticket.soon - ticket.anchor_blocks)
-        if change > 0:
-            self._alive[ticket.token] = _growth(ticket)
+        lacks, held = growth = _growth(ticket)
+        if not lacks:
+            self._grown += change * held
+        elif change > 0:
+            insort(self._growing, growth)
         else:
-            del self._alive[ticket.token]
+            del self._growing[bisect_left(self._growing, growth)]
         if not ticket.anchor_blocks:
             return
         name = ticket.anchor or ticket.token

@@ -1,5 +1,6 @@
 """The requests with a directive that are in the engine: which wait for admission, which are work ahead of need."""
 
+from collections import defaultdict
 from typing import Generic, TypeVar
 
 from agentkv.kv.directive import Directive
@@ -24,6 +25,11 @@ class LiveRequests(Generic[T]):
         self.in_step: set[str] = set()
         self.doomed: dict[str, str] = {}
         self._policy = policy
+        # Held requests by ticket, with the order of their arrival; and those of these tickets that wait no more.
+        self._of_ticket: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        self._called: list[str] = []
+        self._arrivals = 0
+        policy.admission.watch = self._call
 
     def enter(self, request_id: str, request: T, directive: Directive, now: float) -> str | None:
         """Take a request in; None, or the reason why it must be dropped at once (prefetches only), recorded."""
@@ -45,17 +51,22 @@ class LiveRequests(Generic[T]):
         if directive is None or self._policy.may_run(directive):
             return False
         self.held[request_id] = request
+        self._arrivals += 1
+        self._of_ticket[directive.ticket or ""][request_id] = self._arrivals
         return True
 
     def admitted(self) -> list[T]:
         """Held requests whose run may go on now, in order of arrival; they are held no more."""
-        ready = [name for name in self.held if self._policy.may_run(self.directives[name])]
-        return [self.held.pop(name) for name in ready]
+        called, self._called = self._called, []
+        arrived = {name: at for ticket in called for name, at in self._of_ticket.get(ticket, {}).items()}
+        ready = [name for name in arrived if self._policy.may_run(self.directives[name])]
+        return [self._release(name) for name in sorted(ready, key=arrived.__getitem__)]
 
     def leave(self, request_id: str) -> Directive | None:
         """Forget a request that ends; returns its directive."""
         self.prefetches.pop(request_id, None)
-        self.held.pop(request_id, None)
+        if request_id in self.held:
+            self._release(request_id)
         return self.directives.pop(request_id, None)
 
     def is_prefetch(self, request_id: str) -> bool:
@@ -72,3 +83,14 @@ class LiveRequests(Generic[T]):
         One that has tokens in this step may not: its blocks count as computed already.
         """
         return [each for each in reversed(self.prefetches) if each not in self.in_step and each != for_whom]
+
+    def _call(self, ticket: str) -> None:
+        if ticket in self._of_ticket:
+            self._called.append(ticket)
+
+    def _release(self, request_id: str) -> T:
+        ticket = self.directives[request_id].ticket or ""
+        del self._of_ticket[ticket][request_id]
+        if not self._of_ticket[ticket]:
+            del self._of_ticket[ticket]
+        return self.held.pop(request_id)

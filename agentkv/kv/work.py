@@ -1,6 +1,6 @@
 """The order of work: resumes before cold prompts, prefetches last, and nobody passed for ever."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from agentkv.kv.directive import Directive
@@ -42,14 +42,22 @@ class WaitingOrder:
 
     def place(self, queue: Sequence[T], rank: Rank, *, rank_of: Callable[[T], Rank], name: Callable[[T], str]) -> int:
         """Index in ``queue`` at which a request of ``rank`` enters; it overtakes all from there on."""
-        if len(queue) == 0:
+        return len(queue) - len(self.overtaken(reversed(queue), rank, rank_of=rank_of, name=name))
+
+    def overtaken(
+        self, from_the_end: Iterable[T], rank: Rank, *, rank_of: Callable[[T], Rank], name: Callable[[T], str]
+    ) -> list[T]:
+        """Whom a request of ``rank`` overtakes that enters a queue, read from its end; the last one first."""
+        passed, empty = [], True
+        for waiting in from_the_end:
+            empty, its = False, name(waiting)
+            if not self._lets_pass(rank_of(waiting), its, rank):
+                break
+            self._overtaken[its] = self._overtaken.get(its, 0) + 1
+            passed.append(waiting)
+        if empty:
             self._overtaken.clear()
-        place = len(queue)
-        while place > 0 and self._lets_pass(rank_of(queue[place - 1]), name(queue[place - 1]), rank):
-            place -= 1
-            passed = name(queue[place])
-            self._overtaken[passed] = self._overtaken.get(passed, 0) + 1
-        return place
+        return passed
 
     def _lets_pass(self, its: Rank, name: str, rank: Rank) -> bool:
         if its <= rank:
