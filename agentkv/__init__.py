@@ -3,7 +3,10 @@
 Declare tools, agents and graphs; a ``Runtime`` runs them. See ``docs/concepts.md`` for the life of a run.
 """
 
-from agentkv import errors, stream, testing
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from agentkv import errors, stream
 from agentkv.chain import Message
 from agentkv.config import EngineKV, KVConfig, Limits, TransferMode
 from agentkv.errors import (
@@ -27,6 +30,9 @@ from agentkv.graph import END, START, Agent, CallResult, Graph, all_of, first, s
 from agentkv.report import RunReport
 from agentkv.runtime import AgentChain, Generated, Result, Run, RunEvent, Runtime, events, run_sync
 from agentkv.tools import Context, ToolCall, tool
+
+if TYPE_CHECKING:
+    from agentkv import testing
 
 __version__ = "0.1.0"
 
@@ -82,3 +88,10 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for
     # about
     "__version__",
 )
+
+
+def __getattr__(name: str) -> Any:
+    # With what is for tests comes the simulator, which few programs need.
+    if name == "testing":
+        return import_module("agentkv.testing")
+    raise AttributeError(f"module 'agentkv' has no attribute {name!r}")

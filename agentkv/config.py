@@ -66,6 +66,7 @@ class EngineKV:
     ``kv_pool_ratio``: share of the pool's blocks that leases may hold; admitted runs may plan the whole pool.
     ``prefix_cache_mode``: ``"hybrid"`` keeps leased KV in the one eviction order, ``"independent"`` takes no
     leases. ``admission``: ``"auto"`` starts only runs whose working set fits, ``"none"`` starts everything.
+    ``max_queued``: runs that may wait in line at once; one more is refused (``AdmissionRefused``).
     ``cpu_tier_bytes``: host memory for the KV of chains that wait while the pool is short, all devices together; it
     is reserved at start, and 0 has none. ``tier_verify``: share of blocks whose checksum is compared when they
     come back from there; what does not match is computed again.
@@ -77,6 +78,7 @@ class EngineKV:
         default="hybrid", validator=one_of("hybrid", "independent")
     )
     admission: Literal["auto", "none"] = field(default="auto", validator=one_of("auto", "none"))
+    max_queued: int = field(default=1024, validator=whole(least=1))
     cpu_tier_bytes: int = field(default=0, validator=whole(least=0))
     tier_verify: float = field(default=0.05, validator=share())
     strict: bool = field(default=False, validator=truth())

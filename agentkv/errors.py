@@ -15,6 +15,7 @@ __all__ = (
     "EngineUnavailable",
     "GraphError",
     "JoinError",
+    "JournalError",
     "LimitExceeded",
     "ModelOutputError",
     "NodeError",
@@ -72,6 +73,10 @@ class ScriptError(SetupError):
 
 class StoreError(AgentKVError):
     """Raised when a journal cannot be opened, read or written."""
+
+
+class JournalError(StoreError):
+    """Raised when a journal's record is not what a run wrote there; names the record and the remedy."""
 
 
 class RunError(AgentKVError):

@@ -49,6 +49,15 @@ def test_importing_is_quick_and_brings_nothing_heavy() -> None:
     assert [heavy for _, heavy in runs] == [[], [], []]
 
 
+def test_what_is_for_tests_is_imported_when_it_is_asked_for() -> None:
+    program = (
+        "import sys, agentkv; early = ('agentkv.testing', 'agentkv.engines.sim');"
+        "print([name for name in sys.modules if name.startswith(early)],"
+        "agentkv.testing.Script.__name__, hasattr(agentkv, 'nothing'))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program], cwd=ROOT).decode() == "[] Script False\n"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [

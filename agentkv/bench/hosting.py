@@ -43,7 +43,7 @@ class EngineHost:
         self._progress = progress
         self._stack = AsyncExitStack()
         self._engine: Engine | None = None
-        self._kept: tuple[EngineKV | None, bool] = (None, False)
+        self._kept: tuple[EngineKV | None, Mapping[str, Any]] = (None, {})
 
     async def __aenter__(self) -> Self:
         return self
@@ -59,9 +59,9 @@ class EngineHost:
     async def get(self, kv: EngineKV | None, own: Mapping[str, Any] = MappingProxyType({})) -> Engine:
         """A started engine that manages its KV by ``kv`` (None: not), with the options ``own`` besides.
 
-        Modes with options of their own share no engine with others. Raises as the engine's start does.
+        Modes share an engine only where both are equal. Raises as the engine's start does.
         """
-        wanted = (kv, bool(own))
+        wanted = (kv, dict(own))
         if self._engine is not None and self._kept == wanted and not self._simulated:
             return self._engine
         await self._stack.aclose()

@@ -14,6 +14,8 @@ __all__ = ("DEFAULT_POOL_RATIO", "MODES", "SWITCHES", "ModeConfig", "find_modes"
 # What can be switched off in every mode that has it, to see what it is worth.
 SWITCHES = ("follow", "leases", "admission")
 DEFAULT_POOL_RATIO = 0.85
+# A workload's agents all arrive, however many they are.
+MAX_QUEUED = 1 << 20
 
 
 @frozen(kw_only=True)
@@ -62,6 +64,7 @@ class ModeConfig:
         return EngineKV(
             kv_pool_ratio=self.kv_pool_ratio,
             admission="auto" if self.admission else "none",
+            max_queued=MAX_QUEUED,
             cpu_tier_bytes=self.cpu_tier_bytes if self.tier else 0,
         )
 

@@ -11,7 +11,7 @@ from attrs import asdict
 
 from agentkv.cli.memory import add_memory_options, check_least, make_pool, read_budget, read_model
 from agentkv.cli.size import parse_bytes
-from agentkv.errors import SetupError, StoreError
+from agentkv.errors import JournalError, SetupError, StoreError
 from agentkv.report import (
     Advice,
     Demand,
@@ -92,10 +92,8 @@ def _demand(path: Path, block_size: int) -> Demand:
 def _journalled(path: Path) -> list[RecordedPrompt]:
     try:
         return prompts_of_journal(anyio.run(_events, path))
-    except (KeyError, TypeError) as error:
-        raise SetupError(
-            f"{path} holds events of another version of agentkv ({error}); read it with that one"
-        ) from error
+    except JournalError as error:
+        raise SetupError(f"{path}: {error}") from error
 
 
 async def _events(path: Path) -> Mapping[str, Sequence[Mapping[str, Any]]]:

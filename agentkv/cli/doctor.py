@@ -24,6 +24,7 @@ _REMEDIES = {
     "leases": "akv.Runtime(..., engine_kv=akv.EngineKV()), the default, on vLLM 0.26 to 0.32",
     "order": "as for leases",
     "admission": "akv.Runtime(..., engine_kv=akv.EngineKV(admission='auto')), the default",
+    "tier": "akv.Runtime(..., engine_kv=akv.EngineKV(cpu_tier_bytes=BYTES)), host memory for KV of chains that wait",
 }
 
 
@@ -42,11 +43,10 @@ async def _examine(spec: str | Engine, options: Mapping[str, Any] = MappingProxy
     async with Runtime(
         spec, options=options, progress=lambda line: print(line, file=sys.stderr, flush=True)
     ) as runtime:
-        counters = await runtime.engine.kv("stats", {})
-        return _findings(runtime.engine.info, runtime.format, counters)
+        return _findings(runtime.engine.info, runtime.format)
 
 
-def _findings(info: EngineInfo, chat: ChatFormat, counters: dict[str, Any]) -> dict[str, Any]:
+def _findings(info: EngineInfo, chat: ChatFormat) -> dict[str, Any]:
     capabilities = [
         {"capability": name, "in_force": state, "how": "" if state.startswith("on") else _REMEDIES.get(name, "")}
         for name, state in info.capabilities.items()
@@ -56,10 +56,6 @@ def _findings(info: EngineInfo, chat: ChatFormat, counters: dict[str, Any]) -> d
         "schema": SCHEMA,
         "engine": {**asdict(info), "capabilities": dict(info.capabilities)},
         "capabilities": capabilities,
-        "records": {
-            name: {"times": times, "blocks": counters["record_blocks"].get(name, 0)}
-            for name, times in sorted(counters.get("records", {}).items())
-        },
         "template": {
             "dialect": chat.dialect.name,
             "boundaries": {name: asdict(entry) for name, entry in verdict.boundaries.items()},
@@ -84,12 +80,7 @@ def _lines(findings: dict[str, Any]) -> list[str]:
         lines.append(f"{entry['capability']:<22}{entry['in_force']}")
         if entry["how"]:
             lines.append(f"{'':<22}turn it on: {entry['how']}")
-    return [*lines, "", *_record_lines(findings["records"]), "", *_template_lines(findings["template"])]
-
-
-def _record_lines(records: dict[str, dict[str, int]]) -> list[str]:
-    lines = [f"  {name:<24}{entry['times']:>8} times, {entry['blocks']} blocks" for name, entry in records.items()]
-    return ["what happened to KV since the engine's start, by kind and class of lease", *(lines or ["  nothing yet"])]
+    return [*lines, "", *_template_lines(findings["template"])]
 
 
 def _template_lines(template: dict[str, Any]) -> list[str]:

@@ -26,9 +26,9 @@ def open_engine(
     """The engine that ``spec`` names, not started yet: enter it with ``async with``.
 
     An engine object is returned as it is. ``options`` go to the engine's constructor; ``script`` answers the
-    requests of a simulated engine and of no other; ``kv`` is how the engine is to manage its KV, None leaves it
-    to its own devices; ``forcing`` makes it able to say given ids (``GenerateRequest.forced``), which a simulated one
-    is anyway; ``progress`` gets lines while a real one starts.
+    requests of a simulated engine and of no other; without one its model makes up what it says. ``kv`` is how the
+    engine is to manage its KV, None leaves it to its own devices; ``forcing`` makes it able to say given ids
+    (``GenerateRequest.forced``), which a simulated one is anyway; ``progress`` gets lines while a real one starts.
     Raises ``SetupError`` for an unknown form, ``NotSupported`` for one that is not built.
     """
     if not isinstance(spec, str):
@@ -40,7 +40,7 @@ def open_engine(
     if kind not in ("vllm", "sim") or (separator and not rest):
         raise SetupError(f"engine {spec!r} has none of the known forms: {FORMS}")
     if kind == "sim":
-        return _simulated(spec, rest, options, _settings(kv), script)
+        return _simulated(rest, options, _settings(kv), script)
     if script is not None:
         raise SetupError(f"engine {spec!r} takes no script: scripts answer for the engine 'sim' only")
     from agentkv.engines.vllm import VLLMEngine
@@ -55,6 +55,7 @@ def _settings(kv: EngineKV | None) -> PolicySettings | None:
         kv_pool_ratio=kv.kv_pool_ratio,
         prefix_cache_mode=kv.prefix_cache_mode,
         admission=kv.admission,
+        max_queued=kv.max_queued,
         cpu_tier_bytes=kv.cpu_tier_bytes,
         tier_verify=kv.tier_verify,
         strict=kv.strict,
@@ -71,15 +72,11 @@ def _given(engine: Engine, options: Mapping[str, Any], script: object) -> Engine
 
 
 def _simulated(
-    spec: str,
-    preset: str,
-    options: Mapping[str, Any],
-    kv: PolicySettings | None,
-    script: Callable[..., Any] | None,
+    preset: str, options: Mapping[str, Any], kv: PolicySettings | None, script: Callable[..., Any] | None
 ) -> Engine:
-    if script is None:
-        raise SetupError(f"engine {spec!r} needs a script that says what the model answers")
+    # Here, since most programs that import agentkv simulate nothing.
+    from agentkv.engines.made_up import AutoModel
     from agentkv.engines.sim import SimEngine
 
     arguments = {**options, "preset": preset} if preset else dict(options)
-    return SimEngine(script, **arguments, kv=kv)
+    return SimEngine(script or AutoModel(), **arguments, kv=kv)

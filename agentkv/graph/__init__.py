@@ -1,7 +1,7 @@
 """Agents and graphs: what a user declares, and how it is checked."""
 
 from agentkv.graph.agent import Agent
-from agentkv.graph.branches import Branches, Join, label_branches
+from agentkv.graph.branches import Branches, Join, check_label, label_branches
 from agentkv.graph.choice import Choice
 from agentkv.graph.compiled import CompiledGraph, Shape, compile
 from agentkv.graph.declaration import Graph
@@ -44,6 +44,7 @@ __all__ = (
     "ToolChoice",
     "Winner",
     "all_of",
+    "check_label",
     "compile",
     "first",
     "label_branches",

@@ -16,7 +16,16 @@ from agentkv.tools import Tool
 if TYPE_CHECKING:
     from agentkv.graph.declaration import Graph
 
-__all__ = ("BRANCHES_AT_MOST", "Branches", "Declared", "Join", "label_branches", "read_branches", "read_join")
+__all__ = (
+    "BRANCHES_AT_MOST",
+    "Branches",
+    "Declared",
+    "Join",
+    "check_label",
+    "label_branches",
+    "read_branches",
+    "read_join",
+)
 
 # Branches of one fork whose list is made at run time, unless the fork says otherwise.
 BRANCHES_AT_MOST = 16
@@ -129,14 +138,19 @@ def _declared(name: str, kind: Literal["fork", "spawn"], given: Declared) -> tup
         texts = [item if given.prompt is None else given.prompt(item) for item in items]
         pairs = tuple(zip(label_branches(items, named=kind == "spawn"), texts, strict=True))
     for label, text in pairs:
-        if not isinstance(label, str) or not _is_line(label):
-            raise GraphError(
-                f"node {name!r}: label {label!r} must be a line of at most {LONGEST_LABEL} characters, without '/' and "
-                "'>' (reports use these for places) and without space around it"
-            )
+        check_label(f"node {name!r}", label)
         if not isinstance(text, str) or not text.strip():
             raise GraphError(f"node {name!r}: branch {label!r} has {text!r} for its text; say what it is to do")
     return pairs
+
+
+def check_label(where: str, label: object) -> None:
+    """Raise ``GraphError``, which begins with ``where``, for a label that cannot be part of a place."""
+    if not isinstance(label, str) or not _is_line(label):
+        raise GraphError(
+            f"{where}: label {label!r} must be a line of at most {LONGEST_LABEL} characters, without '/' and "
+            "'>' (reports use these for places) and without space around it"
+        )
 
 
 def label_branches(items: Sequence[object], *, named: bool) -> list[str]:

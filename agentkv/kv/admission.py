@@ -58,9 +58,8 @@ class Admission:
         self.peak_ratio = peak_ratio
         self._tickets: dict[str, Ticket] = {}
         self._children: defaultdict[str, list[str]] = defaultdict(list)
-        # Those that wait, by order of arrival: a paused run keeps the place that it had.
+        # Those that wait, by order of arrival (a paused run keeps its place); what they need beside anchors, sorted.
         self._line: list[tuple[int, str]] = []
-        # What each of these would hold besides its anchor, the least first.
         self._sizes: list[int] = []
         self._planned = Planned()
         self._ends = Deadlines()
@@ -263,8 +262,8 @@ class Admission:
         """The first in line that fits, unless someone before it has been passed often enough."""
         planned, room = self._planned, self.capacity + self.far
         for place, ticket in enumerate(t for t in map(self._waiting, self._line) if t.parent is None):
-            # A look ahead costs more than a sum, so it is for the front of a line that may be thousands long; behind
-            # it nobody fits where the least does not, and with a second tier nobody is looked at.
+            # A look ahead is for the front of a line that may be thousands long; behind it nobody fits where the
+            # least does not, and with a second tier nobody is looked at.
             front = place <= self._max_bypass
             if not front and (self.far or planned.blocks + self._sizes[0] > room):
                 return None

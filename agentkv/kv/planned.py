@@ -58,7 +58,8 @@ class Planned:
 
         The most is held just before one of them ends. When one that lacks ``x`` blocks does, those that lacked less
         are gone and all others hold ``x`` more than now. One that lacks nothing stays: nobody said when it ends.
-        (Gong et al., "Past-Future Scheduler", ASPLOS 2025, plan the requests of a batch like this.)
+        (Gong et al., "Past-Future Scheduler for LLM Serving under SLA Guarantees", ASPLOS 2025,
+        doi:10.1145/3676641.3716011, estimate what the requests of a batch will hold at later moments like this.)
         """
         in_common = self._in_common + newcomer.anchor_blocks - self.shared(newcomer)
         lacks, own = mine = _growth(newcomer)

@@ -33,10 +33,9 @@ def install() -> None:
 def call(scheduler: Any, operation: object, payload: object) -> str:
     """Do one operation on a scheduler's KV; returns the answer as JSON. Raises nothing."""
     try:
-        answer = _answer(scheduler, operation, payload)
+        return json.dumps(_answer(scheduler, operation, payload))
     except Exception as error:  # noqa: BLE001 - a client's call must not disturb the engine
-        answer = {"error": f"{type(error).__name__}: {error}"}
-    return json.dumps(answer)
+        return json.dumps({"error": f"{type(error).__name__}: {error}"})
 
 
 def _answer(scheduler: Any, operation: object, payload: object) -> dict[str, Any]:

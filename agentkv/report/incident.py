@@ -17,7 +17,7 @@ _ORDINARY = frozenset(
 class Incident:
     """Records of one ``kind``, lease class and reason; ``for_whom`` is the request that needed the room.
 
-    ``blocks`` and ``size`` (bytes) sum what was really given up.
+    ``blocks`` and ``size`` (bytes) sum what was really given up, ``ms`` how long it took or was waited for.
     """
 
     kind: str
@@ -27,14 +27,16 @@ class Incident:
     times: int = 0
     blocks: int = 0
     size: int = 0
+    ms: float = 0.0
 
     def line(self) -> str:
         """The incident for a terminal."""
         what = " ".join(part for part in (self.kind, self.lease_class) if part)
         much = f", {self.blocks} blocks, {self.size / 1e6:.1f} MB" if self.blocks else ""
+        time = f", {self.ms:,.0f} ms" if self.ms else ""
         why = f": {self.reason}" if self.reason else ""
         whom = f", for {self.for_whom}" if self.for_whom else ""
-        return f"  {what}  {self.times} times{much}{why}{whom}"
+        return f"  {what}  {self.times} times{much}{time}{why}{whom}"
 
 
 def incidents(records: Iterable[Record]) -> tuple[Incident, ...]:
@@ -46,7 +48,11 @@ def incidents(records: Iterable[Record]) -> tuple[Incident, ...]:
         key = Incident(kind=record.kind, lease_class=record.lease_class, reason=record.reason, for_whom=record.for_whom)
         seen = found.get(key, key)
         found[key] = evolve(
-            seen, times=seen.times + 1, blocks=seen.blocks + record.blocks, size=seen.size + record.size
+            seen,
+            times=seen.times + 1,
+            blocks=seen.blocks + record.blocks,
+            size=seen.size + record.size,
+            ms=seen.ms + record.ms,
         )
     return tuple(found.values())
 

@@ -7,6 +7,7 @@ from typing import Any
 from attrs import define, field
 
 from agentkv.chain import Message
+from agentkv.errors import JournalError
 from agentkv.report.demand import RecordedPrompt
 from agentkv.trace import HashRequest, HashSession, Trajectory
 
@@ -17,7 +18,7 @@ CHARACTERS_A_TOKEN = 4
 
 
 def prompts_of_journal(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[RecordedPrompt]:
-    """The generations of runs, by run id, in the order in which they were asked."""
+    """The generations of runs, by run id, in the order in which they were asked. Raises ``JournalError``."""
     found = [prompt for run, events in runs.items() for prompt in _of_run(run, events)]
     return sorted(found, key=lambda prompt: prompt.at or 0.0)
 
@@ -83,15 +84,29 @@ class _Branch:
 
 def _of_run(run: str, events: Sequence[Mapping[str, Any]]) -> Iterator[RecordedPrompt]:
     branches: dict[str, _Branch] = {}
-    for event in events:
-        path = event.get("branch") or ()
-        branch = branches.setdefault(str(path), _branch(run, path))
-        if event["type"] in ("call_started", "call_finished"):
-            branch.called(event)
-        elif event["type"] == "generation_asked":
-            branch.asked = event
-        elif event["type"] == "generation_finished" and (prompt := branch.finished(event)):
+    for number, event in enumerate(events):
+        try:
+            prompt = _take(branches, run, event)
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raise JournalError(
+                f"record {number} ({event.get('type')!r}) of run {run!r} is not readable ({type(error).__name__}: "
+                f"{error}); read it with the agentkv that wrote it, or restore the journal from a copy"
+            ) from error
+        if prompt is not None:
             yield prompt
+
+
+def _take(branches: dict[str, _Branch], run: str, event: Mapping[str, Any]) -> RecordedPrompt | None:
+    """Take note of an event; the prompt that it was the end of, if it was."""
+    path = event.get("branch") or ()
+    branch = branches.setdefault(str(path), _branch(run, path))
+    if event["type"] in ("call_started", "call_finished"):
+        branch.called(event)
+    elif event["type"] == "generation_asked":
+        branch.asked = event
+    elif event["type"] == "generation_finished":
+        return branch.finished(event)
+    return None
 
 
 def _branch(run: str, path: Sequence[Mapping[str, Any]]) -> _Branch:

@@ -22,9 +22,9 @@ class RunReport:
 
     ``abandoned`` names sync tools whose worker thread was still running when nobody waited for it any more,
     ``refused`` says why the engine gave no lease, or less of one, where it did not. ``branches`` are those that ended,
-    by place, and how: ``done``, ``failed`` or ``cancelled``. ``incidents`` sum up, from the run's end on, what the
-    engine did to its KV, and to that of others for its requests, beside the ordinary course. ``sources`` divide what
-    was prefilled ahead by where its text came from.
+    by place, and how: ``done``, ``failed`` or ``cancelled``; ``failures`` says why they failed. ``incidents`` sum up,
+    from the run's end on, what the engine did to its KV, and to that of others for its requests, beside the ordinary
+    course. ``sources`` divide what was prefilled ahead by where its text came from.
     """
 
     run_id: str
@@ -40,6 +40,7 @@ class RunReport:
     incidents: tuple[Incident, ...] = ()
     sources: tuple[Source, ...] = ()
     branches: tuple[tuple[str, str], ...] = ()
+    failures: tuple[tuple[str, str], ...] = ()
 
     @property
     def ttft(self) -> tuple[float, ...]:
@@ -119,6 +120,7 @@ class RunReport:
         ]
         if self.branches:
             lines.append(f"branches  {', '.join(f'{place} {status}' for place, status in self.branches)}")
+        lines += [f"  {place} failed: {why}" for place, why in self.failures]
         if {each.name for each in self.sources} - {"certain"}:
             told = ", ".join(f"{each.name} {each.prefetched} ({each.used} used)" for each in self.sources)
             lines.insert(1, f"  of that, by source: {told}")
@@ -152,6 +154,7 @@ class RunReport:
             "sources": [asdict(each) for each in self.sources],
             "kv_incidents": [asdict(each) for each in self.incidents],
             "branches": [{"branch": place, "status": status} for place, status in self.branches],
+            "failures": [{"branch": place, "why": why} for place, why in self.failures],
             "saving": self.saving(),
         }
 

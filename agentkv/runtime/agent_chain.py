@@ -12,6 +12,7 @@ from attrs import evolve, frozen
 from agentkv.bounds import is_whole
 from agentkv.chain import Message
 from agentkv.errors import ModelOutputError, PromptTooLong, SetupError
+from agentkv.graph import check_label
 from agentkv.graph.path import BranchId, Path
 from agentkv.report import Step
 from agentkv.runtime.anchors import AnchorKey
@@ -94,19 +95,26 @@ class AgentChain:
         return tuple(self._session.ledger.steps)
 
     def append(self, *messages: str | Message) -> None:
-        """Add to the conversation; a text is a user's message. Raises ``SetupError`` for what is neither."""
+        """Add to the conversation; a text is a user's message.
+
+        Raises ``SetupError`` for what is neither, and for the result of a call that nobody made or that has one.
+        """
         given: tuple[object, ...] = messages
         if wrong := [type(each).__name__ for each in given if not isinstance(each, str | Message)]:
             raise SetupError(f"append() takes texts and akv.Message(...), not {wrong[0]}")
         new = tuple(Message(role="user", content=each) if isinstance(each, str) else each for each in messages)
+        _check_results(self._state.messages, new)
         self._state = evolve(self._state, messages=(*self._state.messages, *new))
 
     def fork(self, label: str = "") -> "AgentChain":
         """A chain that goes on from here by itself, also while this one generates. Copies nothing.
 
-        Raises ``SetupError`` once this chain was released.
+        ``label`` names it in reports, a number if it is left out; forks of one label are numbered. Raises
+        ``SetupError`` for one that is no short line, and once this chain was released.
         """
         self._require_held()
+        if label != "":
+            check_label("fork()", label)
         name = label or str(self._forks.total() + 1)
         self._forks[name] += 1
         branch = (*self._branch, BranchId("fork", self._forks[name], name))
@@ -201,6 +209,19 @@ class AgentChain:
             yield
         finally:
             self._generating = False
+
+
+def _check_results(before: tuple[Message, ...], new: tuple[Message, ...]) -> None:
+    """Raise ``SetupError`` unless each tool's result among ``new`` is that of a call that awaits one."""
+    awaited = Counter[str]()
+    for place, message in enumerate((*before, *new)):
+        awaited.update(call.id for call in message.calls)
+        if message.role == "tool" and not awaited[message.call_id] and place >= len(before):
+            known = ", ".join(map(repr, awaited.elements())) or "none is"
+            raise SetupError(
+                f"append(): a result of call {message.call_id!r} is not awaited ({known}); give its call_id"
+            )
+        awaited[message.call_id] -= message.role == "tool"
 
 
 def _answering(program: Program) -> Program:

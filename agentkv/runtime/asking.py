@@ -9,7 +9,7 @@ from agentkv.runtime.rendering import catch_up, spawns_ahead, with_chain
 from agentkv.runtime.spent import Spent
 from agentkv.runtime.state import Command, End, Generate, State
 
-__all__ = ("Step", "ask", "fail", "shape_of", "told")
+__all__ = ("Step", "ask", "fail", "past_limits", "shape_of", "told")
 
 Step = tuple[State, tuple[Command, ...]]
 
@@ -17,6 +17,18 @@ Step = tuple[State, tuple[Command, ...]]
 def fail(state: State, kind: str, message: str, at: float, *, whole: bool = False) -> Step:
     """End the run with an error of class ``kind``; of a branch, the branch alone unless ``whole``."""
     return state, (End(event=RunFailed(kind=kind, message=message, at=at), whole=whole),)
+
+
+def past_limits(program: Program, state: State, node: str, more: Spent, at: float) -> Step | None:
+    """The end of the run, or of the branch, if it may not spend ``more`` at ``node``; None if it may."""
+    total = state.elsewhere.plus(state.all_spent)
+    for spent, limits, whole in ((total, program.whole, True), (state.spent, program.limits, False)):
+        most = {"steps": limits.steps, "tool_calls": limits.tool_calls, "tokens": limits.tokens}
+        for (name, limit), before, wanted in zip(most.items(), spent, more, strict=True):
+            if wanted and before + wanted > limit:
+                reached = f"node {node!r}: Limits.{name}={limit} reached"
+                return fail(state, "LimitExceeded", reached, at, whole=whole)
+    return None
 
 
 def told(state: State, *texts: str) -> State:
@@ -34,13 +46,8 @@ def shape_of(node: NodeProgram, state: State) -> TurnShape:
 def ask(program: Program, state: State, name: str, at: float, *, instruct: bool = True) -> Step:
     """Go to the generating node ``name`` and ask for its generation, its own instruction first."""
     node = program.nodes[name]
-    total = state.elsewhere.plus(state.all_spent)
-    for spent, limits, whole in ((total, program.whole, True), (state.spent, program.limits, False)):
-        if spent.steps >= limits.steps:
-            return fail(state, "LimitExceeded", f"node {name!r}: Limits.steps={limits.steps} reached", at, whole=whole)
-        if spent.tokens >= limits.tokens:
-            reached = f"node {name!r}: Limits.tokens={limits.tokens} reached"
-            return fail(state, "LimitExceeded", reached, at, whole=whole)
+    if (over := past_limits(program, state, name, Spent(steps=1, tokens=1), at)) is not None:
+        return over
     if instruct and node.node.instruction:
         state = told(state, node.node.instruction)
     agent = node.agent.agent.name
@@ -50,6 +57,7 @@ def ask(program: Program, state: State, name: str, at: float, *, instruct: bool 
     if room < 1:
         return fail(state, "PromptTooLong", _too_long(program, name, len(chain.chain)), at)
     state = evolve(state, phase="generating", node=name, asking=name, spent=state.spent.plus(Spent(steps=1)))
+    total = state.elsewhere.plus(state.all_spent)
     left = min(program.whole.tokens - total.tokens, program.limits.tokens - state.spent.tokens)
     command = Generate(
         node=name,

@@ -3,7 +3,7 @@
 from attrs import evolve
 
 from agentkv.graph import END
-from agentkv.runtime.asking import Step, ask, fail
+from agentkv.runtime.asking import Step, ask, fail, past_limits
 from agentkv.runtime.branching import go
 from agentkv.runtime.events import CallFinished
 from agentkv.runtime.program import Program
@@ -20,11 +20,8 @@ RETRIED = ("invalid", "retry", "unknown_tool")
 
 def begin(program: Program, state: State, node: str, calls: tuple[ToolCall, ...], at: float) -> Step:
     """Hand ``calls`` to the tool node ``node``."""
-    total = state.elsewhere.plus(state.all_spent)
-    for spent, limits, whole in ((total, program.whole, True), (state.spent, program.limits, False)):
-        if spent.calls + len(calls) > limits.tool_calls:
-            reached = f"node {node!r}: Limits.tool_calls={limits.tool_calls} reached"
-            return fail(state, "LimitExceeded", reached, at, whole=whole)
+    if (over := past_limits(program, state, node, Spent(calls=len(calls)), at)) is not None:
+        return over
     offered = program.nodes[state.asking].tools
     known = tuple(sorted(offered))
     slots = tuple(

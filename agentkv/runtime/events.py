@@ -10,11 +10,12 @@ from typing import Any, ClassVar, TypeAlias, get_args
 
 from attrs import asdict, field, frozen
 
-from agentkv.errors import StoreError
+from agentkv.errors import JournalError
 from agentkv.graph.path import Path, to_path
 from agentkv.tools import ToolCall
 
 __all__ = (
+    "READ_OTHERWISE",
     "BranchChosen",
     "BranchFailed",
     "BranchesListed",
@@ -251,6 +252,8 @@ Inner: TypeAlias = (
 Event: TypeAlias = RunStarted | Inner | RunFinished | RunFailed | RunCancelledEvent
 RunEvent: TypeAlias = Event | TextDelta | Prefetched | Queued
 
+#: What to do about a record that cannot be read.
+READ_OTHERWISE = "read it with the agentkv that wrote it, or restore the journal from a copy"
 _JOURNALLED: dict[str, type[Any]] = {cls.type: cls for cls in get_args(Event)}
 
 
@@ -260,15 +263,16 @@ def to_journal(event: Event) -> dict[str, Any]:
 
 
 def from_journal(entry: dict[str, Any]) -> Event:
-    """The event that ``to_journal`` wrote. Raises ``StoreError`` for anything else."""
+    """The event that ``to_journal`` wrote. Raises ``JournalError`` for anything else."""
     values = dict(entry)
     cls = _JOURNALLED.get(str(values.pop("type", None)))
     if cls is None:
-        raise StoreError(f"the journal holds an entry of unknown type {entry.get('type')!r}")
+        raise JournalError(f"the journal holds a record of unknown type {entry.get('type')!r}; {READ_OTHERWISE}")
     try:
         if "call" in values:
             values["call"] = ToolCall(**values["call"])
         event: Event = cls(**values)
-    except TypeError as error:
-        raise StoreError(f"the journal's {cls.type!r} entry does not fit this version: {error}") from error
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise JournalError(f"the journal's {cls.type!r} record is not readable: {problem}; {READ_OTHERWISE}") from error
     return event

@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from attrs import evolve
 
 from agentkv.chain import Message
-from agentkv.errors import AgentKVError
+from agentkv.errors import AgentKVError, JournalError
 from agentkv.runtime import branching, calls, generation
 from agentkv.runtime.asking import Step, fail
 from agentkv.runtime.cancelling import cancelled
 from agentkv.runtime.events import (
+    READ_OTHERWISE,
     BranchChosen,
     BranchesListed,
     BranchFailed,
@@ -80,10 +81,16 @@ def _go_on(program: Program, state: State, event: Inner) -> Step:
 
 
 def replay(program: Program, events: Iterable[Event]) -> State:
-    """The state after ``events``."""
+    """The state after ``events``. Raises ``JournalError`` where one cannot have come behind those before it."""
     state = State()
-    for event in events:
-        state, _ = reduce(program, state, event)
+    for number, event in enumerate(events):
+        try:
+            state, _ = reduce(program, state, event)
+        except Exception as error:
+            raise JournalError(
+                f"record {number} ({event.type!r}) of run {state.run_id!r} does not follow from those before it "
+                f"({type(error).__name__}: {error}); replay it on the graph it was written by, or {READ_OTHERWISE}"
+            ) from error
     return state
 
 

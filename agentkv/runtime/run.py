@@ -137,6 +137,7 @@ class Run(Generic[Output]):
             incidents=self._shell.incidents,
             sources=self._shell.ledger.sources(),
             branches=tuple((place(end.branch), end.status) for end in self._state.past),
+            failures=tuple((place(end.branch), end.why) for end in self._state.past if end.why),
         )
 
     async def _drive(self) -> None:

@@ -23,7 +23,6 @@ from agentkv.runtime.result import Result
 from agentkv.runtime.run import Run
 from agentkv.runtime.services import Order, share
 from agentkv.store import Store, kept_memos, open_store
-from agentkv.testing import AutoModel
 from agentkv.tools import clean_text
 
 __all__ = ("RunOptions", "Runnable", "Runtime", "compiled")
@@ -97,11 +96,7 @@ class Runtime:
             await self._store.open()
             stack.push_async_callback(self._store.aclose)
             memos = stack.enter_context(kept_memos(self._memo_file, self._kv.memo_bytes))
-            # A simulated engine named by its SPEC makes up what its model says; a script is given with an engine.
-            script = AutoModel() if _is_simulated(self._spec) else None
-            engine = open_engine(
-                self._spec, options=self._options, kv=self._engine_kv, script=script, progress=self._progress
-            )
+            engine = open_engine(self._spec, options=self._options, kv=self._engine_kv, progress=self._progress)
             self.engine = engine if engine.started else await stack.enter_async_context(engine)
             self._format = await anyio.to_thread.run_sync(_load_format, self.engine.info.model_path)
             self._services = share(self.engine, self._store, self._kv, memos)
@@ -200,7 +195,13 @@ class Runtime:
             salt=options.get("cache_salt", self._salt),
             working_set=options.get("working_set"),
         )
-        services = evolve(self._services, kv=options.get("kv", self._kv))
+        kv = options.get("kv", self._kv)
+        if kv.predict_results == "agent" and kv.memo_bytes != self._kv.memo_bytes:
+            raise SetupError(
+                f"run option kv has memo_bytes={kv.memo_bytes}, but with predict_results='agent' all runs share the "
+                f"runtime's memos, of memo_bytes={self._kv.memo_bytes}: give the run that, or make another runtime"
+            )
+        services = evolve(self._services, kv=kv)
         return Run(services, program, order, watched=watched)
 
     def _require_open(self) -> None:
@@ -223,10 +224,6 @@ def _load_format(model_path: str) -> ChatFormat:
     # Probing the template renders many conversations: now, not inside the first run's first resume.
     _ = chat.verdict
     return chat
-
-
-def _is_simulated(spec: str | Engine) -> bool:
-    return isinstance(spec, str) and spec.partition(":")[0] == "sim"
 
 
 def compiled(target: Runnable[Any, Any]) -> CompiledGraph[Any, Any]:

@@ -22,14 +22,21 @@ MemoName = tuple[str, str]
 def kept_memos(path: Path | None, most_bytes: int) -> Iterator[Memos]:
     """Memos of ``most_bytes`` each; with ``path``, those of that file, which is written again at the end.
 
-    Raises ``StoreError``.
+    Raises ``StoreError``; where the body raised, that error goes on, with a note of what could not be written.
     """
-    memos = Memos(most_bytes, None if path is None else read_memos(path, most_bytes))
+    if path is None:
+        yield Memos(most_bytes, None)
+        return
+    memos = Memos(most_bytes, read_memos(path, most_bytes))
     try:
         yield memos
-    finally:
-        if path is not None:
+    except BaseException as error:
+        try:
             write_memos(path, dict(memos.items()))
+        except StoreError as unwritten:
+            error.add_note(str(unwritten))
+        raise
+    write_memos(path, dict(memos.items()))
 
 
 def read_memos(path: Path, most_bytes: int) -> dict[MemoName, Memo]:

@@ -83,5 +83,17 @@ async def _end(child: Process) -> None:
 
 
 def _signal(child: Process, number: int) -> None:
+    """Send a signal to the child's group, which may outlive the child."""
+    if child.returncode is not None and _exists(child.pid):
+        # A group that has members keeps its number from being given again: this process has nothing to do with ours.
+        return
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, number)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.getpgid(pid)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,7 +1,7 @@
 """Runs without a model: scripted and made-up generations on the simulated engine, replays, assertions."""
 
+from agentkv.engines.made_up import AutoModel
 from agentkv.engines.sim_output import ScriptedOutput
-from agentkv.testing.auto_model import AutoModel
 from agentkv.testing.prefix import assert_prefix_stable
 from agentkv.testing.recording import Recording
 from agentkv.testing.replay import replay

@@ -6,7 +6,7 @@ from typing import Any
 
 from agentkv.engines.base import GenerateRequest
 from agentkv.engines.sim_output import Responder, ScriptedOutput
-from agentkv.errors import ScriptError
+from agentkv.errors import JournalError, ScriptError
 from agentkv.graph.path import place, to_path
 
 __all__ = ("replay",)
@@ -15,13 +15,20 @@ __all__ = ("replay",)
 def replay(events: Iterable[Mapping[str, Any]]) -> Responder:
     """A responder that gives each node of each branch and visit the token ids that the journal ``events`` hold for it.
 
-    Raises ``ScriptError`` when asked for a generation that was not recorded, or was given already.
+    Raises ``JournalError`` for a record that cannot be read; the responder raises ``ScriptError`` when asked for a
+    generation that was not recorded, or was given already.
     """
     recorded: dict[tuple[str, str], deque[tuple[int, ...]]] = {}
-    for event in events:
-        if event["type"] == "generation_finished":
-            key = (place(to_path(event.get("branch", ())), event["node"]), str(event["visit"]))
-            recorded.setdefault(key, deque()).append(tuple(event["token_ids"]))
+    for number, event in enumerate(events):
+        try:
+            if event["type"] == "generation_finished":
+                key = (place(to_path(event.get("branch", ())), event["node"]), str(event["visit"]))
+                recorded.setdefault(key, deque()).append(tuple(event["token_ids"]))
+        except (TypeError, LookupError, AttributeError) as error:
+            problem = f"{type(error).__name__}: {error}"
+            raise JournalError(
+                f"record {number} is not readable ({problem}); give the events of store.load()"
+            ) from error
 
     def respond(request: GenerateRequest) -> ScriptedOutput:
         node, visit = [*request.tag.rsplit("/", 2), "", ""][1:3]

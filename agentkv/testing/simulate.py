@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from agentkv.engines.clock import VirtualClock
+from agentkv.engines.made_up import AutoModel
 from agentkv.engines.sim import SimEngine
 from agentkv.engines.sim_machine import MachineOptions
 from agentkv.engines.sim_output import Responder
 from agentkv.errors import ScriptError
-from agentkv.testing.auto_model import AutoModel
 from agentkv.testing.script import Script
 from agentkv.testing.turns import ScriptedTurn
 

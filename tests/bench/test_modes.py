@@ -1,6 +1,7 @@
 """Modes by name, and what cannot be asked for."""
 
 import pytest
+from attrs import evolve
 
 from agentkv.bench import MODES, ModeConfig, find_modes
 from agentkv.bench.cap import candidate_caps
@@ -30,8 +31,10 @@ def test_what_a_mode_has_can_be_switched_off() -> None:
 
 def test_only_what_is_compared_changes_the_engine() -> None:
     assert ModeConfig(follow=True, cap=3, reuse=False).engine_kv() is None
-    assert ModeConfig(leases=True, kv_pool_ratio=0.7).engine_kv() == EngineKV(kv_pool_ratio=0.7, admission="none")
-    assert ModeConfig(leases=True, admission=True).engine_kv() == EngineKV(admission="auto")
+    # In line there is room for all agents of a workload.
+    base = EngineKV(max_queued=1 << 20)
+    assert ModeConfig(leases=True, kv_pool_ratio=0.7).engine_kv() == evolve(base, kv_pool_ratio=0.7, admission="none")
+    assert ModeConfig(leases=True, admission=True).engine_kv() == base
 
 
 @pytest.mark.parametrize(

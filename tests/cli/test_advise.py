@@ -12,6 +12,8 @@ import pytest
 from agentkv.cli import main
 from agentkv.store import SQLiteStore
 
+from .mistakes import one_line
+
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "tests" / "data" / "trajectories"
 LLAMA_8B = {
@@ -141,14 +143,17 @@ def foreign_database(path: Path) -> None:
         (lambda path: path.write_bytes(b"SQLite format 3\0 and no more"), "t.db"),
         (foreign_database, "journal"),
         (empty_journal, "no finished generation"),
-        (journal_of_another_version, "events of another version"),
+        (
+            journal_of_another_version,
+            "record 1 ('generation_finished') of run 'r' is not readable (KeyError: 'agent')",
+        ),
     ],
 )
 def test_a_file_without_a_workload_is_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, make: Any, message: str
 ) -> None:
     make(tmp_path / "t.db")
-    _one_line(capsys, ("advise", str(tmp_path / "t.db")), message)
+    one_line(capsys, ("advise", str(tmp_path / "t.db")), message)
 
 
 @pytest.mark.parametrize(
@@ -161,13 +166,4 @@ def test_a_file_without_a_workload_is_one_line(
     ],
 )
 def test_a_wrong_device_is_one_line(capsys: pytest.CaptureFixture[str], options: tuple[str, ...], message: str) -> None:
-    _one_line(capsys, ("advise", str(RECORDED / "sweagent.jsonl"), *options), message)
-
-
-def _one_line(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str) -> None:
-    status = main(arguments)
-    out, err = capsys.readouterr()
-    assert (status, out) == (2, "")
-    assert err.startswith("agentkv: ")
-    assert err.count("\n") == 1
-    assert message in err
+    one_line(capsys, ("advise", str(RECORDED / "sweagent.jsonl"), *options), message)

@@ -10,6 +10,8 @@ from agentkv.cli import main
 from agentkv.cli.size import parse_bytes, show_bytes
 from agentkv.errors import SetupError
 
+from .mistakes import one_line
+
 LLAMA_8B = {
     "model_type": "llama",
     "num_hidden_layers": 32,
@@ -124,7 +126,7 @@ def test_sliding_layers_beside_full_ones_keep_everything_where_hybrids_are_off(
 def test_a_mistake_is_one_line(
     capsys: pytest.CaptureFixture[str], model: Path, options: tuple[str, ...], message: str
 ) -> None:
-    _one_line(capsys, ("capacity", str(model), *options), message)
+    one_line(capsys, ("capacity", str(model), *options), message)
 
 
 @pytest.mark.parametrize(
@@ -143,16 +145,7 @@ def test_a_file_that_is_no_configuration_is_named(
 ) -> None:
     if content is not None:
         (tmp_path / "config.json").write_bytes(content)
-    _one_line(capsys, ("capacity", str(tmp_path)), message)
-
-
-def _one_line(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str) -> None:
-    status = main(arguments)
-    out, err = capsys.readouterr()
-    assert (status, out) == (2, "")
-    assert err.startswith("agentkv: ")
-    assert err.count("\n") == 1
-    assert message in err
+    one_line(capsys, ("capacity", str(tmp_path)), message)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_whatever_is_sent_as_a_directive_the_engine_lives(make_core: Make) -> No
 
 
 @pytest.mark.parametrize("operation", ["info", "renew", "release", "verify", "admit", "update", "heartbeat", "leave"])
-def test_whatever_is_called_the_engine_lives(make_core: Make, operation: str) -> None:
+def test_whatever_is_called_the_engine_lives(make_core: Make, operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from agentkv.plugin import utility
 
     core = make_core()
@@ -51,6 +51,10 @@ def test_whatever_is_called_the_engine_lives(make_core: Make, operation: str) ->
     for payload in ["", "[]", "{", None, 3, "[" * 5000, "x" * (1 << 21)]:
         assert '"error"' in utility.call(core.scheduler, operation, payload) or operation == "info"
     assert "operation: must be one of" in core.call("unknown")["error"]
+    # Not even what has no JSON form gets out as an exception.
+    monkeypatch.setattr(utility, "_answer", lambda *_: {"answer": object()})
+    assert "not JSON serializable" in utility.call(core.scheduler, operation, "{}")
+    monkeypatch.undo()
     assert core.one(list(range(20)), run="r")["lease"] is not None
 
 

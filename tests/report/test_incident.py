@@ -32,6 +32,8 @@ def test_incidents_are_summed_by_kind_class_reason_and_request() -> None:
             kind="lease.evict", lease_class="chain", reason="room", for_whom="c/1", times=1, blocks=1, size=1_000_000
         ),
     )
+    waits = incidents([record("tier.wait", for_whom="b/1", ms=each) for each in (20.0, 1400.4)])
+    assert incident_lines(waits)[1:] == ["  tier.wait  2 times, 1,420 ms, for b/1"]
     assert incident_lines(found)[1:3] == [
         "  lease.evict chain  2 times, 7 blocks, 7.0 MB: room, for b/1",
         "  admission.queue  1 times: position 1",

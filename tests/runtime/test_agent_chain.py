@@ -1,5 +1,7 @@
 """The chain API: append, generate, fork, prefill, release."""
 
+from typing import Any
+
 import anyio
 import pytest
 
@@ -154,4 +156,32 @@ async def test_a_prompt_that_is_too_long_is_refused(runtime: Open) -> None:
         chain.append(LONG)
         with pytest.raises(akv.PromptTooLong, match="leaves no room"):
             await chain.generate()
+        await chain.release()
+
+
+async def test_results_are_those_of_calls_that_await_one(runtime: Open) -> None:
+    async with runtime([call("depth", at="the mill"), say("It is 2 m deep.")]) as rt:
+        chain = rt.chain(reader)
+        with pytest.raises(akv.SetupError, match=r"a result of call 'call_0001' is not awaited \(none is\)"):
+            chain.append(akv.Message(role="tool", content="2 m", call_id="call_0001"))
+        chain.append("How deep is it?")
+        await chain.generate()
+        result = akv.Message(role="tool", content="2 m", call_id="call_0001", name="depth")
+        with pytest.raises(akv.SetupError, match=r"a result of call '' is not awaited \('call_0001'\)"):
+            chain.append(akv.Message(role="tool", content="2 m"))
+        with pytest.raises(akv.SetupError, match=r"'call_0001' is not awaited \(none is\)"):
+            chain.append(result, result)
+        assert len(chain.messages) == 2
+        chain.append(result)
+        assert (await chain.generate()).text == "It is 2 m deep."
+        await chain.release()
+
+
+@pytest.mark.parametrize("label", [["a"], 3, " a", "a/b", "a>b", "a\nb", "x" * 200])
+async def test_a_fork_s_label_is_a_short_line(runtime: Open, label: Any) -> None:
+    async with runtime([say("Read.")]) as rt:
+        chain = rt.chain(reader)
+        with pytest.raises(akv.SetupError, match=r"fork\(\): label .* must be a line"):
+            chain.fork(label)
+        assert [str(chain.fork("again")._branch[0]) for _ in range(2)] == ["fork.again", "fork#2.again"]
         await chain.release()

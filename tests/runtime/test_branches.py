@@ -195,6 +195,9 @@ async def test_a_branch_that_fails_may_be_dropped(runtime: Open, store: MemorySt
     result = await finished(runtime, store, forked(akv.all_of(), tools=None, on_error="drop"), failing("safe"))
     assert [part.partition(":")[0] for part in contents(result)[2].split("\n\n")] == ["cheap", "fast"]
     assert dict(result.kv.branches)["ways.safe"] == "failed"
+    [(place, why)] = result.kv.failures
+    assert (place, result.kv.to_json()["failures"]) == ("ways.safe", [{"branch": place, "why": why}])
+    assert f"\n  ways.safe failed: {why}\n" in result.kv.text()
 
 
 async def test_the_error_of_a_branch_may_stand_for_its_output(runtime: Open, store: MemoryStore) -> None:

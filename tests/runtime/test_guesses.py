@@ -173,3 +173,11 @@ async def test_a_resume_waits_for_no_more_than_one_step_of_a_wrong_guess(runtime
     assert ahead.totals.prefetched + ahead.totals.aborted > 0
     # What a step of 64 tokens takes on the simulated cores, decoding aside.
     assert ahead.ttft_after_tool[0] <= plain.ttft_after_tool[0] + 0.035 + step / 450
+
+
+async def test_a_run_cannot_have_a_memo_of_another_size_than_all_share() -> None:
+    async with akv.Runtime(sim(script(1))) as rt:
+        with pytest.raises(akv.SetupError, match=r"kv has memo_bytes=5, .* memo_bytes=4000000: give the run that"):
+            rt.start(akv.Agent("a", instructions=""), "?", kv=akv.KVConfig(predict_results="agent", memo_bytes=5))
+        for kv in (akv.KVConfig(predict_results="agent"), akv.KVConfig(memo_bytes=5)):
+            rt.start(akv.Agent("a", instructions=""), "?", kv=kv)

@@ -7,10 +7,10 @@ import pytest
 
 from agentkv.chain import ChatFormat, LabelShape, Message, ToolDefinition, TurnShape
 from agentkv.engines.base import GenerateRequest
+from agentkv.engines.made_up.text import ANSWER, made_up
 from agentkv.engines.sim import MODEL_PATH
 from agentkv.errors import ScriptError
 from agentkv.testing import AutoModel, sim
-from agentkv.testing.made_up import ANSWER, made_up
 from agentkv.tools import ToolCall
 
 TOOLS = tuple(

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
 from typing_extensions import TypedDict
 
+from agentkv.engines.made_up.instance import instance
+from agentkv.engines.made_up.pattern import matching
 from agentkv.errors import ScriptError
-from agentkv.testing.instance import instance
-from agentkv.testing.pattern import matching
 
 
 class Colour(Enum):

@@ -6,7 +6,7 @@ import pytest
 
 from agentkv.errors import StoreError
 from agentkv.follow import Memo
-from agentkv.store.memo_file import read_memos, write_memos
+from agentkv.store.memo_file import kept_memos, read_memos, write_memos
 from agentkv.tools import ToolCall
 
 
@@ -77,3 +77,21 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         write_memos(tmp_path / "none" / "memo.json", {})
     with pytest.raises(StoreError, match="cannot be read"):
         read_memos(tmp_path, 10)
+
+
+def vanish(folder: Path, error: Exception | None) -> None:
+    with kept_memos(folder / "memo.json", 10):
+        folder.rmdir()
+        if error is not None:
+            raise error
+
+
+def test_what_the_body_raises_is_not_hidden_by_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(RuntimeError, match="the body") as raised:
+        vanish(folder, RuntimeError("the body"))
+    assert "cannot be written" in raised.value.__notes__[0]
+    folder.mkdir()
+    with pytest.raises(StoreError, match="cannot be written"):
+        vanish(folder, None)

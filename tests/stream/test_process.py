@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -11,6 +12,7 @@ import pytest
 
 from agentkv.errors import ToolError, ToolFailed
 from agentkv.stream import process
+from agentkv.stream.process import _signal
 
 
 def python(program: str) -> list[str]:
@@ -77,3 +79,11 @@ def _until_gone(pid: int) -> None:
 async def test_what_cannot_be_run_is_named(argv: Any) -> None:
     with pytest.raises(ToolError, match=r"^stream\.process\(\) (takes a list|cannot run) "):
         await read(argv)
+
+
+async def test_a_number_that_is_another_process_s_by_now_is_left_alone() -> None:
+    async with await anyio.open_process(python("input()"), start_new_session=True) as other:
+        _signal(SimpleNamespace(pid=other.pid, returncode=0), 9)  # type: ignore[arg-type]  # one that was reaped
+        assert other.stdin is not None
+        await other.stdin.send(b"\n")
+        assert await other.wait() == 0

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from agentkv.engines.base import GenerateRequest
 from agentkv.engines.sim import SimEngine
 from agentkv.engines.spec import open_engine
 from agentkv.engines.vllm import VLLMEngine
@@ -31,9 +32,12 @@ async def test_sim_takes_preset_options_and_script() -> None:
     await engine.aclose()
 
 
-def test_sim_without_a_script_is_refused() -> None:
-    with pytest.raises(SetupError, match="'sim' needs a script"):
-        open_engine("sim")
+async def test_sim_without_a_script_makes_up_what_its_model_says() -> None:
+    async with open_engine("sim") as engine:
+        deltas = [
+            each async for each in engine.generate(GenerateRequest(request_id="r", token_ids=[1, 2], max_tokens=50))
+        ]
+    assert deltas[-1].finish == "stop"
 
 
 def test_a_script_answers_for_no_real_model() -> None:

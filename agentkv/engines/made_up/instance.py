@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from math import floor
 from typing import Any
 
+from agentkv.engines.made_up.pattern import matching
 from agentkv.errors import ScriptError
-from agentkv.testing.pattern import matching
 
 __all__ = ("instance",)
 

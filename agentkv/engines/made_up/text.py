@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from agentkv.engines.made_up.instance import instance
+from agentkv.engines.made_up.pattern import matching
 from agentkv.errors import ScriptError
-from agentkv.testing.instance import instance
-from agentkv.testing.pattern import matching
 
 __all__ = ("ANSWER", "made_up")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from agentkv.chain import ChatFormat, Piece
 from agentkv.engines.base import GenerateRequest
+from agentkv.engines.made_up.text import ANSWER, made_up
 from agentkv.engines.sim import MODEL_PATH
 from agentkv.engines.sim_output import ScriptedOutput
-from agentkv.testing.made_up import ANSWER, made_up
 
 __all__ = ("AutoModel",)
 
