@@ -43,7 +43,7 @@ class Repetition:
     ``turns`` became ready in that time, ``tasks`` ended in it. ``cut`` became ready in it and were not done when the
     load was taken away: source, seconds to the first token, and whether that had not come (``censored``, the seconds
     are a lower bound). ``lived`` has all turns by agent, for the timeline, ``steps`` the engine's
-    steps; ``began_at`` is the timeline's zero, and that of ``series``.
+    steps; ``began_at`` is the timeline's zero, and that of ``series`` (the pool) and ``tier`` (host memory).
     """
 
     turns: tuple[Turn, ...]
@@ -55,6 +55,7 @@ class Repetition:
     after: Snapshot
     began_at: float
     series: Series
+    tier: Series
     evicted: Mapping[str, Any]
     in_force: Mapping[str, str]
     steady: Steady | None

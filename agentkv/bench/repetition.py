@@ -66,6 +66,7 @@ async def run_repetition(
         after=after,
         began_at=began.at,
         series=sampler.series(),
+        tier=sampler.tier(),
         evicted=evictions.to_json(),
         in_force={name: state for name, state in engine.info.capabilities.items() if name in MANAGED},
         steady=steady,

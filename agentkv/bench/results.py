@@ -58,8 +58,8 @@ def mode_json(config: Mapping[str, Any], repetitions: Sequence[Repetition]) -> d
     """One mode: medians of its repetitions, with the spread of what ratios are made of.
 
     ``quantiles_after_tool_ms``, those of branches and of joins are over the turns of all repetitions, from the least to
-    the longest in steps of a hundredth. ``rounds``, ``occupancy``, ``evicted``, ``timeline`` and ``steps`` are those of
-    the first repetition.
+    the longest in steps of a hundredth. ``rounds``, ``occupancy``, ``tier_occupancy``, ``evicted``, ``timeline`` and
+    ``steps`` are those of the first repetition.
     """
     each = [_figures(repetition) for repetition in repetitions]
     first = repetitions[0]
@@ -75,6 +75,7 @@ def mode_json(config: Mapping[str, Any], repetitions: Sequence[Repetition]) -> d
         "quantiles_join_ms": _quantiles(repetitions, "join"),
         "rounds": first.rounds(),
         "occupancy": first.series.to_json(),
+        "tier_occupancy": first.tier.to_json(),
         "evicted": dict(first.evicted),
         "timeline": first.timeline(),
         "steps": steps_json(first.steps),

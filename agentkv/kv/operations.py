@@ -28,6 +28,7 @@ chain brings them back: for chains that wait for minutes. Without a second tier 
 An engine adds to ``stats`` its ``pool_blocks`` and ``free_blocks`` (those that nobody refers to, cached or not),
 ``held_requests`` (waiting for admission) and ``live_requests`` (those with a directive). It adds to ``occupancy``
 its blocks by use that no lease holds: ``running``, ``cached`` (nobody refers to them, and they can be hit), ``free``.
+Of a second tier ``tier`` is an object with its blocks: ``away`` (there alone), ``also in the pool``, ``free``.
 
 Every engine that manages KV has two more, which need the engine itself: ``info`` {} (engine_id, epoch, version,
 block_size, pool_blocks, kv_bytes_per_token of one device, tier_slots, tier_bytes of all devices, capabilities,
@@ -160,7 +161,8 @@ def _events(policy: KVPolicy, payload: Payload, _: float) -> dict[str, Any]:
 
 
 def _occupancy(policy: KVPolicy, _: Payload, __: float) -> dict[str, Any]:
-    return policy.leases.table.by_class()
+    host = {} if policy.tier is None else {"tier": policy.tier.occupancy()}
+    return {**policy.leases.table.by_class(), **host}
 
 
 def _stats(policy: KVPolicy, _: Payload, __: float) -> dict[str, Any]:

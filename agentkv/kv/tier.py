@@ -227,6 +227,13 @@ class Tier:
             "tier_least_tokens": self.cost.least_tokens(),
         }
 
+    def occupancy(self) -> dict[str, int]:
+        """Blocks of host memory by what they hold: what is ``away`` from the pool, what is in it too, nothing."""
+        copies = self.mover.copies
+        used = copies.slots - copies.free
+        away = min(used, sum(len(lease.away) for lease in self._table))
+        return {"away": away, "also in the pool": used - away, "free": copies.free}
+
     def _lose(self, now: float) -> None:
         """Copies turned out bad: no lease counts on them, nor on what follows them."""
         for lease in self._table:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from agentkv.bench import page
 from agentkv.errors import SetupError
 
 SHAPE: dict[str, Any] = {
@@ -18,9 +19,13 @@ SHAPE: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def modes(bench: Any) -> dict[str, Any]:
-    half = bench("bidirectional,bidirectional+tier", pool=0.5, cpu_tier_bytes=16 << 30, **SHAPE)["modes"]
-    return {**half, "whole": bench("bidirectional", pool=1.0, **SHAPE)["modes"]["bidirectional"]}
+def tiered(bench: Any) -> dict[str, Any]:
+    return bench("bidirectional,bidirectional+tier", pool=0.5, cpu_tier_bytes=16 << 30, **SHAPE)
+
+
+@pytest.fixture(scope="module")
+def modes(bench: Any, tiered: dict[str, Any]) -> dict[str, Any]:
+    return {**tiered["modes"], "whole": bench("bidirectional", pool=1.0, **SHAPE)["modes"]["bidirectional"]}
 
 
 def test_hardly_anything_of_a_living_chain_is_computed_twice(modes: dict[str, Any]) -> None:
@@ -41,6 +46,22 @@ def test_what_moved_and_who_waited_is_in_the_result(modes: dict[str, Any]) -> No
     assert 0 < tier["copied"] < tier["left"] == tier["copied"] + tier["stores_avoided"]
     assert 0 < tier["waited_ms"] / tier["waits"] < 1000
     assert modes["bidirectional"]["tier"] == {}
+
+
+def test_what_was_in_which_tier_when_is_in_the_result_and_on_the_page(tiered: dict[str, Any]) -> None:
+    pool, host = (tiered["modes"]["bidirectional+tier"][name] for name in ("occupancy", "tier_occupancy"))
+    assert host["classes"] == ["away", "also in the pool", "free"]
+    assert [point[0] for point in host["points"]] == [point[0] for point in pool["points"]]
+    for _, *shares in host["points"]:
+        assert sum(shares) == pytest.approx(1.0, abs=1e-3)
+        assert min(shares) >= 0
+    assert max(point[1] for point in host["points"]) > 0
+    assert tiered["modes"]["bidirectional"]["tier_occupancy"]["points"] == []
+    evil = "<b>&tier"
+    text = page({**tiered, "modes": {**tiered["modes"], evil: tiered["modes"]["bidirectional+tier"]}})
+    assert "bidirectional+tier: second tier" in text
+    assert "&lt;b&gt;&amp;tier: second tier" in text
+    assert evil not in text
 
 
 def test_a_mode_with_a_tier_needs_its_size(bench: Any) -> None:

@@ -34,7 +34,13 @@ def page(result: Mapping[str, Any]) -> str:
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     with drawing():
         drawings, distributions = _drawings(result), _distributions(result)
-    return template.render(result=result, rows=table_rows(result), drawings=drawings, distributions=distributions)
+    return template.render(
+        result=result,
+        rows=table_rows(result),
+        drawings=drawings,
+        distributions=distributions,
+        second_tier=any(mode["tier"] for mode in result["modes"].values()),
+    )
 
 
 def _distributions(result: Mapping[str, Any]) -> list[tuple[str, str, str | None]]:

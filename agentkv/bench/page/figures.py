@@ -1,7 +1,8 @@
 """The figures of a result: one function each, from the machine form to a drawing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 from agentkv.bench.page.style import CLASS_COLOURS, axes_of, colour_of, new_figure, svg_of
@@ -47,26 +48,33 @@ def distribution(modes: Modes, kind: str, idle: Mapping[str, Mapping[str, Any]])
 
 
 def occupancy(modes: Modes) -> str | None:
-    """Who holds the pool over time, a row a mode; None where no engine tells."""
-    drawn = {name: mode["occupancy"] for name, mode in modes.items() if len(mode["occupancy"]["points"]) > 1}
+    """What is in which tier over time: a row a mode for the pool, one more for host memory; None if nobody tells."""
+    drawn = {title: series for title, series in _memories(modes) if len(series["points"]) > 1}
     if not drawn:
         return None
     figure = new_figure(0.9 + 1.5 * len(drawn), len(drawn))
     classes: dict[str, Any] = {}
-    for axes, (name, series) in zip(axes_of(figure), drawn.items(), strict=True):
+    for axes, ((name, memory), series) in zip(axes_of(figure), drawn.items(), strict=True):
         points = series["points"][:: -(-len(series["points"]) // DRAWN_POINTS)]
         times = [point[0] for point in points]
         shares = [[100 * point[1 + at] for point in points] for at in range(len(series["classes"]))]
         colours = [CLASS_COLOURS[each] for each in series["classes"]]
         areas = axes.stackplot(times, *shares, colors=colours, lw=0)
         classes.update(zip(series["classes"], areas, strict=True))
-        axes.set(ylim=(0, 100), ylabel="pool, %")
+        axes.set(ylim=(0, 100), ylabel=f"{memory}, %")
         axes.set_title(name, loc="left", fontweight="bold", fontsize=10)
     _seconds_axis(figure, max(series["points"][-1][0] for series in drawn.values()))
     ever = [each for each in CLASS_COLOURS if each in classes and any(_ever(one, each) for one in drawn.values())]
     shown = {each: classes[each] for each in ever}
     figure.legend(list(shown.values()), list(shown), loc="outside right upper")
     return svg_of(figure, "occupancy")
+
+
+def _memories(modes: Modes) -> Iterator[tuple[tuple[str, str], Mapping[str, Any]]]:
+    """Each mode's pool, and below it its host memory, with what the row is called."""
+    for name, mode in modes.items():
+        yield (name, "pool"), mode["occupancy"]
+        yield (f"{name}: second tier", "host"), mode["tier_occupancy"]
 
 
 def _ever(series: Mapping[str, Any], name: str) -> bool:
@@ -164,7 +172,8 @@ def frontier(found: Mapping[str, Any]) -> str | None:
 def pool_ratios(modes: Modes) -> str | None:
     """TTFT after a tool over ``kv_pool_ratio``; None unless a mode was run with several."""
     managed = [mode for mode in modes.values() if mode["config"]["leases"] and mode["ttft_after_tool_ms"]["n"]]
-    points = sorted((mode["config"]["kv_pool_ratio"], mode["ttft_after_tool_ms"]) for mode in managed)
+    found = ((mode["config"]["kv_pool_ratio"], mode["ttft_after_tool_ms"]) for mode in managed)
+    points = sorted(found, key=itemgetter(0))
     if len({ratio for ratio, _ in points}) < 2:
         return None
     figure = new_figure(3.6)

@@ -28,6 +28,8 @@ CLASS_COLOURS = {
     "cached": "#9ecae1",
     "free": "#eef2f6",
     "unused": "#eef2f6",
+    "away": "#41a0c6",
+    "also in the pool": "#c6dbef",
 }
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: it can be searched and read aloud
