@@ -122,7 +122,11 @@ def expected(program: Program, agent: AgentProgram, state: State | None) -> Chai
     before = state.chains.get(agent.agent.name)
     if before is None:
         return _first(program, agent, (*state.messages, None), None)
-    return _behind(program, agent, before, state.messages, (*state.messages[before.seen :], None), None)
+    try:
+        return _behind(program, agent, before, state.messages, (*state.messages[before.seen :], None), None)
+    except TemplateError:
+        # What cannot be rendered is an error once it is asked for, if it ever is.
+        return before.chain
 
 
 def spawns_ahead(program: Program, state: State, node: str) -> tuple[Follow, ...]:
