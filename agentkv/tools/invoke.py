@@ -25,10 +25,15 @@ __all__ = ("ToolClock", "invoke")
 
 # Pieces of a stream that are taken at a time.
 FAIR = 16
+# Pieces of a stream that may come while no time passes: on a simulated clock, which stands still while a tool works,
+# neither a timeout nor anything else would ever end one that goes on.
+MOST_AT_ONCE = 1_000_000
 
 
 class ToolClock(Protocol):
     """The part of an engine's clock that a call needs."""
+
+    def now(self) -> float: ...
 
     def deadline(self, seconds: float | None) -> AbstractAsyncContextManager[anyio.CancelScope]: ...
 
@@ -93,6 +98,7 @@ class _Stream:
     def __init__(self, name: str, on_text: Callable[[str], None] | None) -> None:
         self._name, self._on_text = name, on_text
         self._chunks: list[str] = []
+        self._moved = (0.0, 0)
 
     @property
     def text(self) -> str:
@@ -108,6 +114,17 @@ class _Stream:
         if self._on_text is not None:
             self._on_text(text)
 
+    def check(self, now: float) -> None:
+        """Raise ``ToolError`` if the stream goes on and on while time stands still."""
+        at, count = self._moved
+        if now != at:
+            self._moved = now, self.count
+        elif self.count - count > MOST_AT_ONCE:
+            raise ToolError(
+                f"tool {self._name!r} yielded more than {MOST_AT_ONCE:,} pieces while no time passed on the simulated "
+                "clock, which waits for it: let it end, or await ctx.sleep() between pieces"
+            )
+
     def cut_short(self, outcome: Outcome) -> Outcome:
         """``outcome``, which says why the stream ended, behind what it gave."""
         return evolve(outcome, text=clean_text(self.text), note=outcome.text) if self._chunks else outcome
@@ -121,7 +138,7 @@ async def _attempt(tool: Tool[Any, ..., Any], function: partial[Any], clock: Too
     """
     try:
         async with clock.busy():
-            return _Ended(value=await _run(tool, function, stream))
+            return _Ended(value=await _run(tool, function, clock, stream))
     except BaseExceptionGroup as group:
         if group.subgroup((KeyboardInterrupt, SystemExit)):
             raise
@@ -130,7 +147,7 @@ async def _attempt(tool: Tool[Any, ..., Any], function: partial[Any], clock: Too
         return _Ended(error=error)
 
 
-async def _run(tool: Tool[Any, ..., Any], function: partial[Any], stream: _Stream) -> object:
+async def _run(tool: Tool[Any, ..., Any], function: partial[Any], clock: ToolClock, stream: _Stream) -> object:
     match tool.kind:
         case "async":
             return await function()
@@ -141,6 +158,7 @@ async def _run(tool: Tool[Any, ..., Any], function: partial[Any], stream: _Strea
                     if not stream.count % FAIR:
                         # A generator need not wait for anything itself: others, and its deadline, have their turn.
                         await checkpoint()
+                        stream.check(clock.now())
             return stream.text
         case "sync":
             # the caller holds the worker's slot already, so that queueing for it is outside the deadline

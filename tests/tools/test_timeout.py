@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,7 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from agentkv.engines.clock import VirtualClock
-from agentkv.errors import ToolRetry
+from agentkv.errors import ToolError, ToolRetry
 from agentkv.tools import Context, Outcome, ToolCall, invoke, tool
 
 Ask = Callable[..., Awaitable[Outcome]]
@@ -182,3 +183,26 @@ async def test_a_simulated_clock_stands_still_while_a_tool_works() -> None:
         assert seen == []
     assert outcome == Outcome("ok", "done")
     assert seen == [100]
+
+
+async def test_a_stream_that_never_ends_stops_no_simulated_time_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[invoke.__module__], "MOST_AT_ONCE", 1000)
+    given = 0
+
+    @tool(timeout=5)
+    async def endless(ctx: Context[None], patient: bool) -> AsyncIterator[str]:
+        nonlocal given
+        while given < 100_000:
+            given += 1
+            yield "x"
+            if patient and not given % 500:
+                await ctx.sleep(0.01)
+
+    clock = VirtualClock()
+    context = Context(None, sleep=clock.sleep)
+    with pytest.raises(ToolError, match="tool 'endless' yielded more than 1,000 pieces while no time passed"):
+        await invoke(endless, ToolCall("c", "endless", '{"patient": false}'), context, clock)
+    assert given < 1100
+    given = 0
+    outcome = await invoke(endless, ToolCall("c", "endless", '{"patient": true}'), context, clock)
+    assert (outcome.status, given) == ("ok", 100_000)
