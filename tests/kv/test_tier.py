@@ -215,6 +215,36 @@ def test_a_chain_whose_request_has_come_does_not_leave_for_others() -> None:
     world.check()
 
 
+def test_copies_ahead_of_need_displace_nothing_that_is_in_host_memory_alone() -> None:
+    world = World(size=40, slots=20, tier_reserve=0.0)
+    far = world.until("far", 18, expected_reuse=90.0)[0].token
+    world.tier.demote(far, 0.0)
+    world.settle()
+    world.until("near", 30, expected_reuse=5.0)
+    world.tier._reserve = 40
+    world.tier.tick(0.0)
+    world.settle()
+    assert len(world.policy.leases.table.get(far).away) == 18
+    assert "tier.evict" not in world.kinds()
+    world.check()
+
+
+def test_no_more_is_decided_ahead_of_need_than_can_begin() -> None:
+    world = World(size=100, slots=100, tier_reserve=0.9)
+    world.tier.mover.queue.window = 12
+    for n in range(9):
+        world.until(f"c{n}", 10)
+    world.tier.tick(0.0)
+    assert sum(len(each.blocks) for each in world.waiting()) == 20
+    world.tier.tick(0.0)
+    assert len(world.waiting()) == 2, "there is enough to begin"
+    for _ in range(9):
+        world.settle()
+        world.tier.tick(0.0)
+    assert world.tier.stats()["tier_used"] == 80, "90 of 100 are free or have copies"
+    world.check()
+
+
 def test_who_waits_for_room_is_not_overtaken_by_who_needs_less() -> None:
     world = World(size=40, slots=80, tier_reserve=0.0)
     large, small = world.until("large", 30)[0].token, world.until("small", 10)[0].token
