@@ -3,7 +3,7 @@
 The plan is written once; each candidate starts on its KV. The judge's prompt is prefilled while the candidates are
 written. What the winner says next computes nothing of its chain again, and the losers' KV is given back at once.
 
-    agentkv run examples/compare_candidates.py --engine sim
+    agentkv run examples/compare_candidates.py --engine sim        or --engine vllm, on the demo model
 """
 
 import agentkv as akv

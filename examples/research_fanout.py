@@ -3,7 +3,7 @@
 The sub-agents have an anchor and a conversation of their own. Their notes are prefilled for the writer as they come, so
 that the report waits for little more than the last one.
 
-    agentkv run examples/research_fanout.py --engine sim
+    agentkv run examples/research_fanout.py --engine sim        or --engine vllm, on the demo model
 """
 
 from typing import Literal

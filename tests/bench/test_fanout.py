@@ -136,7 +136,7 @@ async def test_agents_that_do_not_fit_together_wait_with_their_branches() -> Non
 
 
 async def test_a_steady_load_of_them_shares_no_block_between_rounds() -> None:
-    workload, config = shape(chains=1, shared_tokens=0, start_spread=0.0, apart=True), MODES["stock"]
+    workload, config = shape(chains=1, shared_tokens=0, branch_tokens=100, start_spread=0.0, apart=True), MODES["stock"]
     async with open_engine("sim", options={"block_size": BLOCK}, script=lambda r: tuple(r.forced or ())) as engine:
         found = await run_repetition(
             engine, workload, config, "salt", lambda _: None, Steady(agents=1, duration=120.0, settle=0.0)
