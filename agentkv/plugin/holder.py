@@ -86,6 +86,11 @@ class PoolHolder:
         self._dead.pop(block.block_id, None)
         return False
 
+    def revived(self, blocks: Sequence[Any]) -> None:
+        """Take note that a request uses blocks again: when it lets them go, they are like any others."""
+        for block in blocks:
+            self._dead.pop(block.block_id, None)
+
     def _insert(self, blocks: list[Any]) -> None:
         """Link free blocks in behind the uncached ones: those are of even less use than dead ones."""
         queue = self._pool.free_block_queue

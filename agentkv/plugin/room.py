@@ -44,6 +44,8 @@ class RoomMaker:
             if kv.policy.leases.classes["speculative"]:
                 kv.guard(self._displace_speculative, request, num_new_tokens, args, kwargs)
             blocks = self._stock(request, num_new_tokens, *args, **kwargs)
+            if blocks is not None:
+                kv.guard(kv.holder.revived, _hits(args, kwargs))
             if blocks is not None or not kv.holds or attempt == ATTEMPTS:
                 return blocks
             if not kv.guard(self._make_room, request, num_new_tokens, args, kwargs, attempt):

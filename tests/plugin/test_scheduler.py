@@ -95,6 +95,16 @@ def test_a_growing_request_takes_leases_before_anyone_is_preempted(make_core: Ma
     assert sum(each["blocks"] for each in events(core, "lease.evict")) == 8
 
 
+def test_dead_kv_that_a_request_uses_again_is_wanted_again(make_core: Make) -> None:
+    core = make_core(blocks=41)
+    core.one(prompt(2, 8), run="other", ttl=60.0)
+    dead = core.one(prompt(1, 40), run="a", ttl=60.0)
+    core.call("release", tokens=[dead["lease"]])
+    assert core.scheduler.kv.unleased_blocks()["cached"] == 0
+    assert core.one(prompt(1, 41))["cached"] == 40
+    assert core.scheduler.kv.unleased_blocks()["cached"] == 10
+
+
 def test_released_kv_goes_behind_the_uncached_and_before_the_least_recently_used(make_core: Make) -> None:
     core = make_core(blocks=41)
     core.one(prompt(1, 40))
