@@ -8,7 +8,8 @@ name the marker stands for tests that need what comes with vLLM, or as long, but
 import inspect
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,17 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
         "kv": PolicySettings(kv_pool_ratio=0.9, cpu_tier_bytes=60 * 32 * 46_080, tier_verify=1.0),
         "worker_extension_cls": "tier_vandal.TierVandal",
     },
+    # The same for a model with an even number of heads, half of them on each of two workers.
+    "two_ranks": {
+        "model": "even heads",
+        "dtype": "float32",
+        "num_gpu_blocks_override": 129,
+        "max_model_len": 2048,
+        "tensor_parallel_size": 2,
+        "skip_tokenizer_init": True,
+        "kv": PolicySettings(kv_pool_ratio=0.9, cpu_tier_bytes=60 * 32 * 6_144, tier_verify=1.0),
+        "worker_extension_cls": "tier_vandal.TierVandal",
+    },
     # As the first, for long recorded prompts, with a way to spoil KV.
     "identity": {
         "dtype": "float32",
@@ -64,7 +76,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("vllm") is not None:
             if inspect.iscoroutinefunction(getattr(item, "function", None)):
                 item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
-            item.add_marker(pytest.mark.timeout(START_SECONDS))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(START_SECONDS))
             for warning in WARNINGS_OF_VLLM:
                 item.add_marker(pytest.mark.filterwarnings(warning))
     items.sort(key=_order)
@@ -77,11 +90,43 @@ def _order(item: pytest.Item) -> tuple[int, bool]:
     return list(CONFIGURATIONS).index(marker.args[0]), bool(marker.kwargs.get("last"))
 
 
+def write_even_model(folder: Path) -> Path:
+    """A model of 4 heads, 2 of them for keys and values, whose random weights let each token matter."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=4096,
+        hidden_size=256,
+        intermediate_size=1024,
+        num_hidden_layers=6,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        initializer_range=0.1,
+        dtype="float32",
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@contextmanager
+def bound_to_cores(workers: int) -> Iterator[None]:
+    """Give each of several workers a core: vLLM's CPU build would give each a memory node, and find too few."""
+    if workers > 1:
+        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(map(str, range(workers)))
+    try:
+        yield
+    finally:
+        os.environ.pop("VLLM_CPU_OMP_THREADS_BIND", None)
+
+
 class Engines:
     """The engine that is up now, if any."""
 
-    def __init__(self, model: Path) -> None:
+    def __init__(self, model: Path, folder: Path) -> None:
         self._model = model
+        self._folder = folder
         self._name = ""
         self._engine: VLLMEngine | None = None
         self._failed: dict[str, Exception] = {}
@@ -105,9 +150,11 @@ class Engines:
         await self.close()
         options = dict(CONFIGURATIONS[name])
         kv, forcing = options.pop("kv", None), options.pop("forcing", False)
-        engine = VLLMEngine(str(self._model), kv=kv, forcing=forcing, options=options, progress=print)
+        model = self._model if options.pop("model", None) is None else write_even_model(self._folder)
+        engine = VLLMEngine(str(model), kv=kv, forcing=forcing, options=options, progress=print)
         try:
-            await engine.__aenter__()
+            with bound_to_cores(options.get("tensor_parallel_size", 1)):
+                await engine.__aenter__()
         except Exception as error:
             self._failed[name] = error
             raise
@@ -128,9 +175,9 @@ def demo_model_path() -> Path:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def engines(demo_model_path: Path) -> AsyncIterator[Engines]:
+async def engines(demo_model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Engines]:
     """Whichever engine is up; closed at the session's end."""
-    engines = Engines(demo_model_path)
+    engines = Engines(demo_model_path, tmp_path_factory.mktemp("even_heads"))
     yield engines
     await engines.close()
 

@@ -31,6 +31,8 @@ class Demoter:
         self._names: Counter[int] = Counter()
         # Whether host memory could not be made room in without loss, as of the last attempt.
         self._full = False
+        # Of those asleep, the leases that could not leave: a request used them.
+        self._late: set[str] = set()
         # Requests that build on a lease, by its token, from their arrival to their end.
         self._users: Counter[str] = Counter()
 
@@ -47,6 +49,7 @@ class Demoter:
 
     def use(self, token: str) -> None:
         """A request has arrived that builds on a lease: it needs what is in the pool of it, and soon."""
+        self.asleep.discard(token)
         self._users[token] += 1
 
     def use_no_more(self, token: str) -> None:
@@ -94,6 +97,7 @@ class Demoter:
         """Host memory is empty."""
         self._floors.clear()
         self.asleep.clear()
+        self._late.clear()
 
     def engaged(self) -> bool:
         """Whether a request runs on a leased chain, which can be copied when it ends."""
@@ -130,12 +134,22 @@ class Demoter:
         return len(missing)
 
     def leave(self, token: str, now: float) -> None:
-        """Take a lease that is asleep out of the pool, as far as its own blocks have copies."""
-        lease = self._table.get(token)
-        if lease is not None and self._waits(lease) and token not in self._mover.storing:
-            keep = max(self._own_from(lease), self._copied_from(lease))
-            if keep < len(lease.blocks):
-                self._leases.park(lease, keep, now)
+        """Take a lease that is asleep out of the pool, as far as its own blocks have copies, or later if it is used."""
+        self._late.discard(token)
+        lease = self._table.get(token) if token in self.asleep else None
+        if lease is None or not lease.blocks or token in self._mover.storing:
+            return
+        if not self._waits(lease):
+            self._late.add(token)
+            return
+        keep = max(self._own_from(lease), self._copied_from(lease))
+        if keep < len(lease.blocks):
+            self._leases.park(lease, keep, now)
+
+    def leave_late(self, now: float) -> None:
+        """Take out of the pool what was in use when it was to leave."""
+        for token in tuple(self._late):
+            self.leave(token, now)
 
     def is_short(self, lease: Lease) -> bool:
         """Whether what only this lease holds is recomputed sooner than it is fetched."""

@@ -162,6 +162,7 @@ class Tier:
         self._back.claims.clear()
         if not self._table:
             return
+        self._out.leave_late(now)
         if self._table.held > self._table.budget:
             *_, last = self._table.in_order()
             self._leases.spare_budget(last.token, (), now, "")
@@ -198,8 +199,7 @@ class Tier:
             if failed:
                 self._lose(now)
         self.mover.settle(transfer)
-        if transfer.token in self._out.asleep:
-            self._out.leave(transfer.token, now)
+        self._out.leave(transfer.token, now)
 
     def reset(self) -> None:
         """Forget all that is in host memory."""

@@ -123,7 +123,7 @@ def tier_slots(scheduler: Any, settings: PolicySettings) -> tuple[int, str]:
     """Blocks of the second tier that a scheduler of vLLM can have, and why there are none though asked for."""
     if not settings.cpu_tier_bytes or settings.prefix_cache_mode == "independent":
         return 0, ""
-    if not isinstance(scheduler.connector, TierConnector):
+    if _ours(scheduler.connector) is None:
         return 0, "the engine was started without agentkv.plugin.connector.TierConnector"
     pool = scheduler.kv_cache_manager.block_pool
     for name in ("get_new_blocks", "_insert_block_hash", "cached_block_hash_to_block"):
@@ -138,7 +138,8 @@ def tier_slots(scheduler: Any, settings: PolicySettings) -> tuple[int, str]:
 def open_port(scheduler: Any, kv: KVManager) -> SchedulerPort | None:
     """Put the policy's second tier behind the scheduler's connector; None where there is none."""
     tier, settings = kv.policy.tier, kv.policy.settings
-    if tier is None:
+    connector = _ours(scheduler.connector)
+    if tier is None or connector is None:
         return None
     # With steps under way vLLM frees blocks only when the steps that may write them have ended, if it is told so.
     fenced = bool(getattr(scheduler, "defer_block_free", False))
@@ -149,5 +150,11 @@ def open_port(scheduler: Any, kv: KVManager) -> SchedulerPort | None:
         ordered=scheduler.scheduler_config.async_scheduling and not fenced,
         verify=settings.tier_verify,
     )
-    scheduler.connector.port = port
+    connector.port = port
     return port
+
+
+def _ours(connector: Any) -> TierConnector | None:
+    """The second tier's connector, alone or among those of vLLM's ``MultiConnector``."""
+    parts = getattr(connector, "_connectors", (connector,))
+    return next((part for part in parts if isinstance(part, TierConnector)), None)

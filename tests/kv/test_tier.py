@@ -259,6 +259,39 @@ def test_who_waits_for_room_is_not_overtaken_by_who_needs_less() -> None:
     assert (world.tier.claimed, world.waiting()) == (40, []), "room for the smaller one was free"
 
 
+def test_a_chain_that_is_in_use_leaves_when_that_has_ended() -> None:
+    world = World(tier_reserve=0.0)
+    token = world.until("a", 25)[0].token
+    used = world.hits(world.digests("a", 25))
+    world.pool.touch(used)
+    world.tier.arrived("a request", token)
+    assert world.tier.demote(token, 0.0) is None
+    world.settle()
+    world.tier.tick(0.0)
+    assert world.policy.leases.table.get(token).away == ()
+    world.tier.forget("a request")
+    world.tier.tick(0.0)
+    assert world.policy.leases.table.get(token).away == (), "its blocks are not free yet"
+    world.pool.finish(used)
+    world.tier.tick(0.0)
+    assert len(world.policy.leases.table.get(token).away) == 25
+    world.check()
+
+
+def test_a_request_wakes_the_chain_that_was_sent_away() -> None:
+    world = World(tier_reserve=0.0)
+    token = world.until("a", 25)[0].token
+    assert world.tier.demote(token, 0.0) is None
+    world.settle()
+    world.until("b", 39, ttl=0.0)
+    world.tier.arrived("a request", token)
+    assert world.tier.wanted("a request", world.digests("a", 25), 0, 0.0, owner="", lease=token)
+    world.settle()
+    world.tier.tick(0.0)
+    assert len(world.policy.leases.table.get(token).blocks) == 25, "it holds what has come back until that is used"
+    world.check()
+
+
 def test_a_load_does_not_write_over_the_start_of_its_own_chain() -> None:
     world = World(tier_reserve=0.0)
     token = world.until("a", 25)[0].token

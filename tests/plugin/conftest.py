@@ -69,6 +69,7 @@ class Core:
         depth: int | None = None,
         settings: dict[str, Any] | None = None,
         tier_blocks: int = 0,
+        beside: tuple[str, ...] = (),
     ) -> None:
         init_none_hash(sha256)
         self.depth = depth if depth is not None else (2 if asynchronous else 1)
@@ -77,9 +78,8 @@ class Core:
             settings = {**(settings or {}), "cpu_tier_bytes": tier_blocks * 2 * 32 * 4 * BLOCK}
         vllm_config = _vllm_config(config, batched, sequences, longest, policy, asynchronous, settings or {})
         if tier_blocks:
-            vllm_config.kv_transfer_config = KVTransferConfig(
-                kv_connector="TierConnector", kv_connector_module_path="agentkv.plugin.connector", kv_role="kv_both"
-            )
+            vllm_config.kv_transfer_config = _connectors(beside)
+            vllm_config.scheduler_config.disable_hybrid_kv_cache_manager = True
         vllm_config.cache_config.num_gpu_blocks = blocks
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=32, dtype=torch.float32)
         bare = ForcingScheduler if forcing else AsyncScheduler if asynchronous else Scheduler
@@ -227,6 +227,20 @@ def _allowed(grammar: Any) -> dict[str, int]:
         ids = [32 * at + bit for at, word in enumerate(row.tolist()) for bit in range(32) if word >> bit & 1]
         (found[name],) = ids
     return found
+
+
+def _connectors(beside: tuple[str, ...]) -> "KVTransferConfig":
+    """Ours alone, or in front of others of vLLM's."""
+    ours = {
+        "kv_connector": "TierConnector",
+        "kv_connector_module_path": "agentkv.plugin.connector",
+        "kv_role": "kv_both",
+    }
+    if not beside:
+        return KVTransferConfig(**ours)
+    all_of_them = [ours, *({"kv_connector": name, "kv_role": "kv_both"} for name in beside)]
+    more = {"connectors": all_of_them}
+    return KVTransferConfig(kv_connector="MultiConnector", kv_role="kv_both", kv_connector_extra_config=more)
 
 
 def _vllm_config(

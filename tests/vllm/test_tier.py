@@ -1,4 +1,7 @@
-"""The second tier inside a real vLLM: 128 usable blocks of 32 tokens and 60 more in host memory, float32."""
+"""The second tier inside a real vLLM: 128 usable blocks of 32 tokens and 60 more in host memory, float32.
+
+Where it makes a difference also with a model whose heads are divided between two workers.
+"""
 
 import random
 from itertools import count
@@ -12,6 +15,7 @@ from agentkv.engines.vllm import VLLMEngine
 from agentkv.kv import Directive, Grant
 
 pytestmark = pytest.mark.vllm("tier")
+one_and_two = pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.vllm("two_ranks"))])
 
 BLOCK = 32
 LENGTH = 20
@@ -21,7 +25,7 @@ NUMBERS = count()
 
 
 def tokens(length: int) -> list[int]:
-    return random.Random(f"tier/{next(NUMBERS)}").choices(range(100, 40_000), k=length)
+    return random.Random(f"tier/{next(NUMBERS)}").choices(range(100, 4_000), k=length)
 
 
 class Answer:
@@ -83,13 +87,20 @@ async def cold(engine: VLLMEngine, ids: list[int]) -> tuple[int, ...]:
     return (await ask(engine, ids, reuse=False)).ids
 
 
-async def test_it_says_what_it_reserved(vllm_engine: VLLMEngine) -> None:
+@one_and_two
+async def test_it_says_what_it_reserved(vllm_engine: VLLMEngine, ranks: int) -> None:
     assert vllm_engine.info.capabilities["tier"] == "on"
-    assert (await vllm_engine.kv("info", {}))["tier_slots"] == 60
+    info = await vllm_engine.kv("info", {})
+    assert info["tier_slots"] == 60
+    # The bound is for all workers together, and what is reserved is what was asked for.
+    assert info["tier_bytes"] == info["settings"]["cpu_tier_bytes"] == 60 * BLOCK * info["kv_bytes_per_token"] * ranks
     await check_clean(vllm_engine)
 
 
-async def test_an_idle_engine_demotes_and_the_chain_goes_on_as_if_nothing_had_happened(vllm_engine: VLLMEngine) -> None:
+@one_and_two
+async def test_an_idle_engine_demotes_and_the_chain_goes_on_as_if_nothing_had_happened(
+    vllm_engine: VLLMEngine, ranks: int
+) -> None:
     chain = tokens(CHAIN)
     token = (await ask(vllm_engine, chain, lease())).token
     assert (await vllm_engine.kv("demote", {"tokens": [token]}))["reasons"] == [None]
@@ -106,7 +117,8 @@ async def test_an_idle_engine_demotes_and_the_chain_goes_on_as_if_nothing_had_ha
     await check_clean(vllm_engine, token)
 
 
-async def test_an_idle_engine_promotes(vllm_engine: VLLMEngine) -> None:
+@one_and_two
+async def test_an_idle_engine_promotes(vllm_engine: VLLMEngine, ranks: int) -> None:
     chain = tokens(CHAIN)
     token = (await ask(vllm_engine, chain, lease())).token
     await vllm_engine.kv("demote", {"tokens": [token]})
@@ -141,7 +153,8 @@ async def test_chains_that_do_not_fit_together_all_stay_alive(vllm_engine: VLLME
     await check_clean(vllm_engine, *grants)
 
 
-async def test_a_chain_that_resumes_in_the_middle_of_its_own_demotion(vllm_engine: VLLMEngine) -> None:
+@one_and_two
+async def test_a_chain_that_resumes_in_the_middle_of_its_own_demotion(vllm_engine: VLLMEngine, ranks: int) -> None:
     chain = tokens(CHAIN)
     token = (await ask(vllm_engine, chain, lease())).token
     longer = [*chain, *tokens(5)]
@@ -153,22 +166,29 @@ async def test_a_chain_that_resumes_in_the_middle_of_its_own_demotion(vllm_engin
     await check_clean(vllm_engine, token)
 
 
-async def test_what_was_spoilt_in_host_memory_is_computed_again_and_counted(vllm_engine: VLLMEngine) -> None:
+@one_and_two
+async def test_what_was_spoilt_in_host_memory_is_computed_again_and_counted(
+    vllm_engine: VLLMEngine, ranks: int
+) -> None:
     chain = tokens(CHAIN)
     token = (await ask(vllm_engine, chain, lease())).token
     await vllm_engine.kv("demote", {"tokens": [token]})
     await until(vllm_engine, lambda stats: stats["tier_away"] == LENGTH)
     await crowd_out(vllm_engine)
-    assert await vllm_engine._llm().collective_rpc("spoil_host_memory") == [60]
+    # What one worker finds wrong is wrong for all.
+    assert await vllm_engine._llm().collective_rpc("spoil_host_memory", args=(ranks - 1,)) == [0] * (ranks - 1) + [60]
     longer = [*chain, *tokens(40)]
     answer = await ask(vllm_engine, longer, lease(lease=token, resume=True, ttl=0.0))
     assert answer.cached == 0
     assert answer.ids == await cold(vllm_engine, longer)
     assert (await vllm_engine.kv("stats", {}))["tier_failed"] == LENGTH
+    events = (await vllm_engine.kv("events", {"after": 0, "limit": 4096, "kinds": ["tier.fail"]}))["events"]
+    assert [(event["blocks"], event["reason"]) for event in events] == [(LENGTH, "promote")]
     await check_clean(vllm_engine, token)
 
 
-async def test_an_aborted_requests_chain_comes_back_for_the_next_one(vllm_engine: VLLMEngine) -> None:
+@one_and_two
+async def test_an_aborted_requests_chain_comes_back_for_the_next_one(vllm_engine: VLLMEngine, ranks: int) -> None:
     chain = tokens(CHAIN)
     token = (await ask(vllm_engine, chain, lease())).token
     await vllm_engine.kv("demote", {"tokens": [token]})
@@ -183,7 +203,8 @@ async def test_an_aborted_requests_chain_comes_back_for_the_next_one(vllm_engine
     await check_clean(vllm_engine, token)
 
 
-async def test_a_reset_forgets_both_tiers(vllm_engine: VLLMEngine) -> None:
+@one_and_two
+async def test_a_reset_forgets_both_tiers(vllm_engine: VLLMEngine, ranks: int) -> None:
     chain = tokens(CHAIN)
     token = (await ask(vllm_engine, chain, lease())).token
     await vllm_engine.kv("demote", {"tokens": [token]})
