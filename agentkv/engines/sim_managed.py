@@ -197,7 +197,8 @@ class ManagedScheduler(Scheduler):
 
     def _fits(self, request: SimRequest, hits: list[Block]) -> bool:
         tier = self.policy.tier
-        if tier is not None and tier.claimed and not self.requests.is_resume(request.request_id):
+        cold = request.cached is None and not self.requests.is_resume(request.request_id)
+        if tier is not None and cold and tier.claimed:
             return False
         fits = super()._fits(request, hits)
         if not fits and self.requests.is_prefetch(request.request_id):

@@ -25,6 +25,7 @@ from agentkv.engines.model_folder import ModelFolder, find_model
 from agentkv.engines.vllm_options import engine_arguments
 from agentkv.engines.vllm_tier import check_tier, tier_bytes
 from agentkv.errors import EngineStartError, SetupError
+from agentkv.plugin.start_report import REPORT
 
 __all__ = ("StartedLLM", "one_line", "start_llm", "start_report", "stop_llm")
 
@@ -37,8 +38,6 @@ MISMATCH = (
     "if it names torchvision or torchaudio, wheels for another torch came along with vLLM's CPU build: "
     "pip uninstall -y torchvision torchaudio torchcodec"
 )
-# The plugin's own name for it.
-REPORT = "AGENTKV_START_REPORT"
 TICK_SECONDS = 5.0
 STOP_SECONDS = 20.0
 
@@ -215,7 +214,8 @@ def start_report() -> Iterator[Callable[[], str]]:
         try:
             yield lambda: file.read_text(encoding="utf-8") if file.exists() else ""
         finally:
-            del os.environ[REPORT]
+            # Engines that start side by side in threads of one process share the variable.
+            os.environ.pop(REPORT, None)
 
 
 def _more() -> str:

@@ -22,6 +22,7 @@ from agentkv.kv.requests import LiveRequests
 from agentkv.kv.room import plan_cuts
 from agentkv.kv.settings import PolicySettings
 from agentkv.kv.step_shares import StepShares
+from agentkv.kv.step_timer import StepTimer
 from agentkv.kv.ticket import AdmissionState, Ticket
 from agentkv.kv.tier import Tier
 from agentkv.kv.transfer import Transfer
@@ -58,6 +59,7 @@ __all__ = (
     "Recorder",
     "Rejected",
     "StepShares",
+    "StepTimer",
     "Ticket",
     "Tier",
     "TierPool",

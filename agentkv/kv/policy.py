@@ -69,8 +69,10 @@ class KVPolicy:
             retry_seconds=retry_seconds,
         )
         self._duty = Duty()
-        limits = {name: getattr(settings, name) for name in ("max_queued", "max_bypass", "peak_ratio")}
-        self.admission = Admission(pool_blocks, mode=settings.admission, **limits)
+        self.admission = Admission(
+            pool_blocks, mode=settings.admission, max_queued=settings.max_queued, max_bypass=settings.max_bypass
+        )
+        self.admission.peak_ratio = settings.peak_ratio
         self.admission.far, self.admission.duty = slots, lambda: self._duty.share
         self.tier = None if host is None else open_tier(self.leases, host, slots, pool_blocks, settings.tier_reserve)
         self.prefetches = PrefetchLimit(settings.branch_prefetch_limit)
@@ -128,9 +130,8 @@ class KVPolicy:
 
     def drop_prefetch(self, directive: Directive, request: str, reason: str, now: float) -> None:
         """Record that a prefetch was given up."""
-        self.records.add(
-            "prefetch.drop", now, run=directive.run, owner=directive.owner, reason=reason, for_whom=request
-        )
+        run, owner = directive.run, directive.owner
+        self.records.add("prefetch.drop", now, run=run, owner=owner, reason=reason, for_whom=request)
 
     # Room
 
@@ -232,8 +233,7 @@ class KVPolicy:
 
     def leave(self, ticket: str, now: float) -> str | None:
         """End a run and its descendants: their leases are released, anchors apart. None or a reason."""
-        gone = self.admission.leave(ticket, now)
-        if not gone:
+        if not (gone := self.admission.leave(ticket, now)):
             return self.leases.reject(UNKNOWN_TICKET, now)
         for each in gone:
             self._end(each, "admission.leave", now)
@@ -264,6 +264,7 @@ class KVPolicy:
         """
         return {
             **self.leases.stats(),
+            **(self.tier.stats() if self.tier is not None else {}),
             "planned_blocks": self.admission.planned,
             "runs": len(self.admission),
             "runs_waiting": len(self.admission.line()),
@@ -272,7 +273,6 @@ class KVPolicy:
             "records": dict(self.records.counts),
             "record_blocks": dict(self.records.blocks),
             "work": self.work.totals(),
-            **(self.tier.stats() if self.tier is not None else {}),
         }
 
     def _balance(self, now: float) -> None:

@@ -1,11 +1,9 @@
 """What an engine's steps with prefill in them take, learnt from the steps themselves."""
 
-from collections import deque
 from collections.abc import Iterable
 
-from attrs import frozen
-
 from agentkv.kv.least_squares import LeastSquares
+from agentkv.kv.step_timer import StepTimer
 
 __all__ = ("PrefillCost",)
 
@@ -18,25 +16,17 @@ GUESSES = (0.01, 0.0002, 0.0001)
 RANGES = (0.05, 0.005, 0.003)
 
 
-@frozen
-class _Planned:
-    step: object
-    at: float
-    decoding: int
-    tokens: int
-
-
 class PrefillCost:
     """Fits ``seconds = own + decoding * per sequence + tokens * per token`` to the steps that prefill.
 
     Steps that only decode run in captured graphs on a GPU and say nothing about those that do not. Steps end in the
-    order in which they were planned; one may be planned before the last one ended. Times are engine seconds.
+    order in which they were planned, see ``StepTimer``. Times are engine seconds.
     """
 
     def __init__(self) -> None:
         self._fit = LeastSquares(GUESSES, RANGES, memory=0.5 ** (1 / HALF_LIFE))
-        self._planned: deque[_Planned] = deque()
-        self._ended = float("-inf")
+        # Sequences that decode, tokens that are prefilled.
+        self._steps: StepTimer[tuple[int, int]] = StepTimer()
         self._seen = 0
 
     def planned(self, step: object, rows: Iterable[int], now: float) -> None:
@@ -47,16 +37,16 @@ class PrefillCost:
                 tokens += row
             else:
                 decoding += 1
-        self._planned.append(_Planned(step, now, decoding, tokens))
+        self._steps.planned(step, (decoding, tokens), now)
 
     def ended(self, step: object, now: float) -> None:
-        """``step`` has been computed; those planned before it that never ended are forgotten."""
-        while self._planned:
-            work = self._planned.popleft()
-            if work.step is step:
-                self._observe(work, now - max(work.at, self._ended))
-                break
-        self._ended = now
+        """``step`` has been computed."""
+        if (found := self._steps.ended(step, now)) is None:
+            return
+        (decoding, tokens), seconds = found
+        if tokens and seconds > 0:
+            self._fit.add((1.0, decoding, tokens), seconds)
+            self._seen += 1
 
     def per_step(self, decoding: int) -> float | None:
         """The tokens whose prefill takes as long as all else in a step in which so many sequences decode.
@@ -67,8 +57,3 @@ class PrefillCost:
             return None
         own, sequence, token = self._fit.solve()
         return (own + decoding * sequence) / token if token > 0 else None
-
-    def _observe(self, work: _Planned, seconds: float) -> None:
-        if work.tokens and seconds > 0:
-            self._fit.add((1.0, work.decoding, work.tokens), seconds)
-            self._seen += 1

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
 from vllm.logger import init_logger
@@ -219,9 +219,13 @@ class KVManager:
     def reset(self, empty: Callable[[], T]) -> T:
         """Forget leases and copies, then have vLLM ``empty`` its prefix cache, whatever is being loaded."""
         self.guard(self.policy.reset, self.now())
-        tier = self.policy.tier
-        with tier.mover.emptying() if tier is not None else nullcontext():
+        lent, tier = ExitStack(), self.policy.tier
+        if tier is not None:
+            self.guard(lent.enter_context, tier.mover.emptying())
+        try:
             return empty()
+        finally:
+            self.guard(lent.close)
 
     def process_stats(self) -> dict[str, Any]:
         """What this process counts beside the policy, as a JSON object."""

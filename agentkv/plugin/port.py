@@ -1,12 +1,8 @@
 """The scheduler's half of the second tier inside vLLM: the policy's transfers as commands to the workers."""
 
-import time
-from collections import deque
 from typing import Any
 
-from attrs import define
-
-from agentkv.kv import PolicySettings, Tier
+from agentkv.kv import PolicySettings, StepTimer, Tier
 from agentkv.plugin.commands import Command, Ended, TierReport
 from agentkv.plugin.connector import TierConnector, slots_of
 from agentkv.plugin.manager import KVManager
@@ -15,13 +11,6 @@ __all__ = ("SchedulerPort", "open_port", "tier_slots")
 
 #: Prompt tokens from which on a step says how fast they are computed.
 TELLING_TOKENS = 128
-
-
-@define
-class _Step:
-    output: Any
-    at: float
-    prompt_tokens: int
 
 
 class SchedulerPort:
@@ -37,8 +26,8 @@ class SchedulerPort:
         self._workers = workers
         self._threshold = int(verify * (1 << 32))
         self._ended: dict[int, Ended] = {}
-        self._steps: deque[_Step] = deque()
-        self._last_end = 0.0
+        # Prompt tokens.
+        self._steps: StepTimer[int] = StepTimer()
 
     @property
     def busy(self) -> bool:
@@ -104,19 +93,12 @@ class SchedulerPort:
     def planned(self, output: Any) -> None:
         """A step goes to the workers."""
         prompt = sum(tokens for tokens in output.num_scheduled_tokens.values() if tokens > 1)
-        self._steps.append(_Step(output, time.monotonic(), prompt))
+        self._steps.planned(output, prompt, self._kv.now())
 
     def answered(self, output: Any) -> None:
         """A step has come back."""
-        now = time.monotonic()
-        while self._steps:
-            step = self._steps.popleft()
-            if step.output is output:
-                if step.prompt_tokens >= TELLING_TOKENS:
-                    # A step that was queued behind another began when that one had ended.
-                    self._tier.cost.computed(step.prompt_tokens, now - max(step.at, self._last_end))
-                break
-        self._last_end = now
+        if (found := self._steps.ended(output, self._kv.now())) is not None and found[0] >= TELLING_TOKENS:
+            self._tier.cost.computed(*found)
 
 
 def tier_slots(scheduler: Any, settings: PolicySettings) -> tuple[int, str]:

@@ -7,8 +7,8 @@ object); its report comes back in ``RequestOutput.kv_transfer_params["agentkv"]`
     {"v": 1, "lease": token or null, "handle": {...} or null, "blocks": held, "offered": full blocks computed,
      "reason": why fewer or none}      or      {"v": 1, "rejected": why the directive was not honoured}
 
-A prefetch that is given up ends with ``finish_reason`` "abort" and the reason in its report. Requests without a
-directive are scheduled exactly as by vLLM. ``agentkv.plugin.utility`` has the operations on leases and runs.
+A prefetch that is given up ends with ``finish_reason`` "abort" and the reason in its report. A request without a
+directive is a cold prompt that takes no lease. ``agentkv.plugin.utility`` has the operations on leases and runs.
 """
 
 from functools import partial
@@ -212,11 +212,12 @@ class SyncAgentScheduler(Scheduler):
 
     def update_from_output(self, *args: Any, **kwargs: Any) -> Any:
         """As vLLM's, with the answers to prefetches that were given up."""
-        if self.kv is not None:
+        # Errors in the first may turn the management off, and ``self.kv`` to None.
+        if (kv := self.kv) is not None:
             step = args[0] if args else kwargs["scheduler_output"]
-            self.kv.guard(self.kv.ended, step)
+            kv.guard(kv.ended, step)
             if self._port is not None:
-                self.kv.guard(self._port.answered, step)
+                kv.guard(self._port.answered, step)
         outputs = super().update_from_output(*args, **kwargs)
         if self.kv is not None and self.kv.dropped:
             self.kv.guard(self._deliver_dropped, outputs)
@@ -233,9 +234,8 @@ class SyncAgentScheduler(Scheduler):
     def get_request_counts(self) -> Any:
         """Requests running and waiting, those that wait for admission included."""
         running, waiting = super().get_request_counts()
-        kv = self.kv
-        count = kv is not None and kv.requests.held and self._counts_held
-        return (running, waiting + len(kv.requests.held)) if kv is not None and count else (running, waiting)
+        held = len(self.kv.requests.held) if self.kv is not None and self._counts_held else 0
+        return running, waiting + held
 
     def get_num_unfinished_requests(self) -> int:
         """Requests that a step could advance: an engine with nothing but held ones must not spin."""

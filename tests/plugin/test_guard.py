@@ -118,6 +118,36 @@ def test_a_policy_too_broken_to_be_turned_off_does_not_end_the_engine(
     assert len(core.outputs[name]) == 60
 
 
+def test_management_with_a_second_tier_may_end_while_a_step_is_answered(
+    make_core: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = make_core(tier_blocks=40)
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(core.scheduler.kv.shares.cost, "ended", broken)
+    name = core.add(list(range(20)), run="r", max_tokens=60)
+    core.run()
+    assert core.scheduler.kv is None
+    assert core.scheduler.kv_off == "32 errors, the last one in ended"
+    assert len(core.outputs[name]) == 60
+
+
+@pytest.mark.parametrize("half", ["let_go", "hold"])
+def test_a_reset_whose_blocks_cannot_be_lent_does_not_end_the_engine(
+    make_core: Make, monkeypatch: pytest.MonkeyPatch, half: str
+) -> None:
+    core = make_core(tier_blocks=40)
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(core.scheduler.kv.holder, half, broken)
+    assert core.scheduler.reset_prefix_cache()
+    assert core.scheduler.kv.errors.total() == 1
+
+
 @pytest.mark.parametrize("version", ["0.25.1", "0.33.0", "1.0", "dev"])
 def test_an_untested_version_of_vllm_runs_alone_with_one_warning(
     make_core: Make, monkeypatch: pytest.MonkeyPatch, version: str
