@@ -48,7 +48,7 @@ class BenchAgent:
     async def _work(self, arrived: float) -> None:
         held = self._clock.now() - arrived
         chain = reduce(Chain.extend, self._plan.prompt(), Chain.empty())
-        moment = Moment(ready_at=arrived, held=held, known=self._plan.anchor_tokens)
+        moment = Moment(ready_at=arrived, held=held, known=self._plan.anchor_tokens, resume=False)
         waits = self._plan.waits
         for number, wait in enumerate(waits):
             if wait.source == "join":

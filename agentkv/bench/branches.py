@@ -117,7 +117,7 @@ async def run_branch(stage: Stage, agent: int, lane: Lane, plan: BranchPlan, out
         # Of a fork's prompt nothing behind the trunk's last token could be computed before that was there.
         known = len(chain) - 1 if arrivals else len(chain) if plan.apart else len(start) - 1
         await lane.tenure.begin()
-        moment = Moment(ready_at=ready_at, known=known, source="branch")
+        moment = Moment(ready_at=ready_at, known=known, resume=not plan.apart, source="branch")
         await lane.generate(chain, plan.number, moment, plan.output, partial(outputs.say, plan.number))
         outputs.end(plan.number)
 

@@ -32,10 +32,14 @@ NAME = "bench"
 
 @frozen(kw_only=True)
 class Moment:
-    """Why and since when a generation can be asked for, and how much of its prompt was known before that."""
+    """Why and since when a generation can be asked for, and how much of its prompt was known before that.
+
+    ``resume``: its chain goes on from an earlier generation.
+    """
 
     ready_at: float
     known: int
+    resume: bool = True
     held: float = 0.0
     diverged_at: int | None = None
     source: Source = "start"
@@ -134,7 +138,8 @@ class Lane:
                 # Beside branches, what is computed here may be booked by another one before.
                 fates=self._ledger.fates(keys) if self._lanes.branching else None,
             )
-            return await self._ask(chain, number, moment, self._request(chain, number, output), ask, said)
+            request = self._request(chain, number, output, resume=moment.resume)
+            return await self._ask(chain, number, moment, request, ask, said)
 
     def _entering(self, keys: Sequence[bytes]) -> AbstractAsyncContextManager[None]:
         # A client of a stock engine sends what it has to send.
@@ -176,7 +181,7 @@ class Lane:
         )
         return after
 
-    def _request(self, chain: Chain, number: int, output: Output) -> GenerateRequest:
+    def _request(self, chain: Chain, number: int, output: Output, *, resume: bool) -> GenerateRequest:
         name = f"{self._lanes.id}/{number}"
         return GenerateRequest(
             request_id=name,
@@ -187,7 +192,7 @@ class Lane:
             cache_salt=self._stage.salt,
             reuse=self._stage.mode.reuse,
             tag=name,
-            directive=self.tenure.generation(NAME, resume=number > 0),
+            directive=self.tenure.generation(NAME, resume=resume),
         )
 
     async def _stream(
