@@ -78,6 +78,8 @@ class StoreError(AgentKVError):
 class JournalError(StoreError):
     """Raised when a journal's record is not what a run wrote there; names the record and the remedy."""
 
+    remedy = "read it with the agentkv that wrote it, or restore the journal from a copy"
+
 
 class RunError(AgentKVError):
     """Base of errors that end a run. ``run_id`` names the run, ``report`` is its ``RunReport``, where one exists."""

@@ -109,13 +109,13 @@ def summed(pairs: list[Any], reports: Sequence[RunReport], seed: int) -> dict[st
         "guessed": {"predicted": sum(s.prefetched for s in hook), "used": sum(s.used for s in hook)},
         "wasted": sum(report.totals.wasted for report in reports),
         # A resume cuts off what is in flight: that is all that can be in front of it.
-        "most_in_front_of_a_resume": max(step_in_flight(report) for report in reports),
+        "cut_off_per_resume": max(cut_off_per_resume(report) for report in reports),
         "prefetch_step": STEP,
     }
 
 
-def step_in_flight(report: RunReport) -> float:
-    """Tokens cut off in flight, by resume, at the most."""
+def cut_off_per_resume(report: RunReport) -> float:
+    """Tokens that were in flight when a run's resumes were asked for: the mean over these, at the most."""
     return report.totals.aborted / max(1, len(report.ttft_after_tool))
 
 

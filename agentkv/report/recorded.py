@@ -90,7 +90,7 @@ def _of_run(run: str, events: Sequence[Mapping[str, Any]]) -> Iterator[RecordedP
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             raise JournalError(
                 f"record {number} ({event.get('type')!r}) of run {run!r} is not readable ({type(error).__name__}: "
-                f"{error}); read it with the agentkv that wrote it, or restore the journal from a copy"
+                f"{error}); {JournalError.remedy}"
             ) from error
         if prompt is not None:
             yield prompt

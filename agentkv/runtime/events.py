@@ -15,7 +15,6 @@ from agentkv.graph.path import Path, to_path
 from agentkv.tools import ToolCall
 
 __all__ = (
-    "READ_OTHERWISE",
     "BranchChosen",
     "BranchFailed",
     "BranchesListed",
@@ -252,8 +251,6 @@ Inner: TypeAlias = (
 Event: TypeAlias = RunStarted | Inner | RunFinished | RunFailed | RunCancelledEvent
 RunEvent: TypeAlias = Event | TextDelta | Prefetched | Queued
 
-#: What to do about a record that cannot be read.
-READ_OTHERWISE = "read it with the agentkv that wrote it, or restore the journal from a copy"
 _JOURNALLED: dict[str, type[Any]] = {cls.type: cls for cls in get_args(Event)}
 
 
@@ -267,12 +264,14 @@ def from_journal(entry: dict[str, Any]) -> Event:
     values = dict(entry)
     cls = _JOURNALLED.get(str(values.pop("type", None)))
     if cls is None:
-        raise JournalError(f"the journal holds a record of unknown type {entry.get('type')!r}; {READ_OTHERWISE}")
+        raise JournalError(f"the journal holds a record of unknown type {entry.get('type')!r}; {JournalError.remedy}")
     try:
         if "call" in values:
             values["call"] = ToolCall(**values["call"])
         event: Event = cls(**values)
     except (TypeError, ValueError, LookupError, AttributeError) as error:
         problem = f"{type(error).__name__}: {error}"
-        raise JournalError(f"the journal's {cls.type!r} record is not readable: {problem}; {READ_OTHERWISE}") from error
+        raise JournalError(
+            f"the journal's {cls.type!r} record is not readable: {problem}; {JournalError.remedy}"
+        ) from error
     return event

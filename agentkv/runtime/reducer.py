@@ -13,7 +13,6 @@ from agentkv.runtime import branching, calls, generation
 from agentkv.runtime.asking import Step, fail
 from agentkv.runtime.cancelling import cancelled
 from agentkv.runtime.events import (
-    READ_OTHERWISE,
     BranchChosen,
     BranchesListed,
     BranchFailed,
@@ -89,7 +88,7 @@ def replay(program: Program, events: Iterable[Event]) -> State:
         except Exception as error:
             raise JournalError(
                 f"record {number} ({event.type!r}) of run {state.run_id!r} does not follow from those before it "
-                f"({type(error).__name__}: {error}); replay it on the graph it was written by, or {READ_OTHERWISE}"
+                f"({type(error).__name__}: {error}); replay it on the graph it was written by, or {JournalError.remedy}"
             ) from error
     return state
 

@@ -28,7 +28,7 @@ def test_task_time_hardly_grows_and_waste_is_shown(capsys: pytest.CaptureFixture
     assert found["guessed"]["used"] == 0
     assert found["wasted"] >= found["guessed"]["predicted"]
     assert found["task_time_on_over_off"]["lower"] <= 1.03
-    assert found["most_in_front_of_a_resume"] <= found["prefetch_step"]
+    assert found["cut_off_per_resume"] <= found["prefetch_step"]
 
 
 def test_who_was_wrong_is_not_believed_again(capsys: pytest.CaptureFixture[str]) -> None:
