@@ -59,7 +59,7 @@ class Benchmark:
         for name, least in (("block", 1), ("repeat", 1), ("floor_samples", 0), ("warm_up", 0)):
             if getattr(self, name) < least:
                 raise SetupError(f"{name}={getattr(self, name)} must be at least {least}")
-        if self.pool is not None and not self.pool > 0:
+        if self.pool is not None and not 0 < self.pool < math.inf:
             raise SetupError(f"pool={self.pool:g} must be above 0: a share of the working set")
         if not 0 < self.bound_ms < math.inf:
             raise SetupError(f"bound_ms={self.bound_ms:g} must be above 0")

@@ -13,7 +13,7 @@ from agentkv.cli.calibrate import add_calibrate
 from agentkv.cli.predictors import add_predictors
 from agentkv.cli.sweep import add_sweep
 from agentkv.cli.terminate import run_until_told
-from agentkv.errors import SetupError
+from agentkv.errors import AgentKVError, SetupError
 
 __all__ = ("add_options", "command")
 
@@ -44,7 +44,11 @@ def command(options: argparse.Namespace) -> int:
 
     def keep(result: dict[str, Any]) -> None:
         kept[:] = [result]
-        write_json(options, result)
+        try:
+            write_json(options, result)
+        except AgentKVError as error:
+            # Of no use to end it now: what is measured meanwhile may yet find room, and is in the table.
+            _progress(str(error))
 
     try:
         kept = [run_until_told(lambda: run_benchmark(bench, _progress, keep))]
@@ -52,8 +56,10 @@ def command(options: argparse.Namespace) -> int:
         # Of an hour's work that was cut short, what had been measured remains.
         for result in kept:
             # First what is kept: whoever reads the table may turn away.
-            write_outputs(options, result)
-            print("\n".join(table_lines(result)))
+            try:
+                write_outputs(options, result)
+            finally:
+                print("\n".join(table_lines(result)))
     return 0
 
 

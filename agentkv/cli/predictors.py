@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.bench import find_chat, judge_predictors, predictor_lines
-from agentkv.cli.bench_output import check_writable
+from agentkv.cli.bench_output import check_writable, write_text
 from agentkv.cli.bench_traces import find_trajectories
 from agentkv.cli.load import load_function
 from agentkv.errors import SetupError
@@ -45,7 +45,7 @@ def _command(options: argparse.Namespace) -> int:
     chat, _ = find_chat(options.engine, {}, options.tokenizer, _progress)
     result = judge_predictors(files, chat, block=options.block_size, hook=hook, for_agent=options.memo == "agent")
     if options.json is not None:
-        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write_text("--json", options.json, json.dumps(result, indent=1) + "\n")
     print("\n".join(predictor_lines(result)))
     return 0
 

@@ -11,7 +11,7 @@ import anyio
 
 from agentkv.bench import Delay
 from agentkv.bench.sweep import Grid, sweep, sweep_lines
-from agentkv.cli.bench_output import check_writable
+from agentkv.cli.bench_output import check_writable, write_text
 from agentkv.errors import SetupError
 
 __all__ = ("add_sweep",)
@@ -52,7 +52,8 @@ def _command(options: argparse.Namespace) -> int:
     rows = anyio.run(partial(sweep, options.engine, grid, block=options.block_size, progress=_progress))
     print("\n".join(sweep_lines(rows)))
     if options.json is not None:
-        options.json.write_text(json.dumps({"schema": "agentkv.sweep/1", "points": rows}, indent=1) + "\n", "utf-8")
+        content = {"schema": "agentkv.sweep/1", "points": rows}
+        write_text("--json", options.json, json.dumps(content, indent=1) + "\n")
     return 0
 
 

@@ -1,7 +1,7 @@
 """How runs went on from node to node, remembered by tenant and graph."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 __all__ = ("Transitions", "Way")
 
@@ -28,11 +28,15 @@ class Transitions:
         while len(self._counts) > REMEMBERED:
             self._counts.popitem(last=False)
 
-    def add(self, owner: str, graph: str, ways: Iterable[Way]) -> None:
-        """Count the ways that a run went."""
-        counts = self._counts.setdefault((owner, graph), {})
-        for way in ways:
-            counts[way] = counts.get(way, 0) + 1
+    def add(self, owner: str, graph: str, ways: Mapping[Way, int]) -> None:
+        """Add how often a run went each way, where the graph's counts are here.
+
+        Those that were forgotten meanwhile are to be read as a whole when they are asked for again.
+        """
+        counts = self._counts.get((owner, graph))
+        if counts is not None:
+            for way, times in ways.items():
+                counts[way] = counts.get(way, 0) + times
 
     def after(self, owner: str, graph: str, node: str) -> Mapping[str, int]:
         """How often runs went on from ``node``, by where they went."""

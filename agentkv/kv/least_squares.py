@@ -45,12 +45,14 @@ class LeastSquares:
     def _solve(self, used: Sequence[int]) -> list[float]:
         """Gaussian elimination over the features in ``used``; the guesses make every pivot positive."""
         rows = [[self._products[i][j] for j in used] + [self._targets[i]] for i in used]
-        for place, i in enumerate(used):
-            # As an observation of this coefficient alone, of which its range is the error.
-            weight = GUESS_WEIGHT / self._ranges[i] ** 2
+        # As an observation of each coefficient alone, of which its range is the error.
+        weights = [GUESS_WEIGHT / self._ranges[i] ** 2 for i in used]
+        for place, (i, weight) in enumerate(zip(used, weights, strict=True)):
             rows[place][place] += weight
             rows[place][-1] += weight * self._guesses[i]
         for pivot, row in enumerate(rows):
+            # Less can only be a rounding: of observations that are all alike, or of very different times.
+            row[pivot] = max(row[pivot], weights[pivot])
             for other in rows[pivot + 1 :]:
                 factor = other[pivot] / row[pivot]
                 other[pivot:] = [a - factor * b for a, b in zip(other[pivot:], row[pivot:], strict=True)]

@@ -16,6 +16,7 @@ from agentkv.graph import check_label
 from agentkv.graph.path import BranchId, Path
 from agentkv.report import Step
 from agentkv.runtime.anchors import AnchorKey
+from agentkv.runtime.appended import check_messages, check_results
 from agentkv.runtime.asking import ask
 from agentkv.runtime.events import RunFailed, TextDelta
 from agentkv.runtime.follower import Follower
@@ -97,13 +98,14 @@ class AgentChain:
     def append(self, *messages: str | Message) -> None:
         """Add to the conversation; a text is a user's message.
 
-        Raises ``SetupError`` for what is neither, and for the result of a call that nobody made or that has one.
+        Raises ``SetupError`` for what is neither, for the result of a call that nobody made or that has one, and
+        while the chain generates, since what it says then comes behind what it was asked; once it was released, too.
         """
-        given: tuple[object, ...] = messages
-        if wrong := [type(each).__name__ for each in given if not isinstance(each, str | Message)]:
-            raise SetupError(f"append() takes texts and akv.Message(...), not {wrong[0]}")
+        self._require_held()
+        self._require_quiet()
+        check_messages(messages)
         new = tuple(Message(role="user", content=each) if isinstance(each, str) else each for each in messages)
-        _check_results(self._state.messages, new)
+        check_results(self._state.messages, new)
         self._state = evolve(self._state, messages=(*self._state.messages, *new))
 
     def fork(self, label: str = "") -> "AgentChain":
@@ -200,28 +202,18 @@ class AgentChain:
         if self._released:
             raise SetupError(f"the chain of agent {self._agent.agent.name!r} was released; make another")
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _require_quiet(self) -> None:
         if self._generating:
             raise SetupError(f"the chain of agent {self._agent.agent.name!r} is generating already; fork() it")
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        self._require_quiet()
         self._generating = True
         try:
             yield
         finally:
             self._generating = False
-
-
-def _check_results(before: tuple[Message, ...], new: tuple[Message, ...]) -> None:
-    """Raise ``SetupError`` unless each tool's result among ``new`` is that of a call that awaits one."""
-    awaited = Counter[str]()
-    for place, message in enumerate((*before, *new)):
-        awaited.update(call.id for call in message.calls)
-        if message.role == "tool" and not awaited[message.call_id] and place >= len(before):
-            known = ", ".join(map(repr, awaited.elements())) or "none is"
-            raise SetupError(
-                f"append(): a result of call {message.call_id!r} is not awaited ({known}); give its call_id"
-            )
-        awaited[message.call_id] -= message.role == "tool"
 
 
 def _answering(program: Program) -> Program:

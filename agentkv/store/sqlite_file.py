@@ -8,6 +8,7 @@ from pathlib import Path
 
 from attrs import frozen
 
+from agentkv.bounds import is_whole
 from agentkv.errors import StoreError
 from agentkv.follow import Way
 from agentkv.store.event import check_seq
@@ -32,6 +33,8 @@ _COUNT = """
 INSERT INTO way VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (owner, graph, source, target) DO UPDATE SET times = times + excluded.times
 """
+# No graph was run more often; a count that may pass what SQLite takes for a whole number is no count.
+_MOST_TIMES = 2**53
 _RUNS = """
 SELECT first.run_id, last.seq + 1, first.body, last.body FROM event AS first
 JOIN event AS last ON last.run_id = first.run_id
@@ -111,9 +114,16 @@ class SQLiteFile:
         """The counts of a tenant's graph."""
         query = "SELECT source, target, times FROM way WHERE owner = ? AND graph = ?"
         with self._explained():
-            return {
-                (source, target): times for source, target, times in self._connection.execute(query, (owner, graph))
-            }
+            found = self._connection.execute(query, (owner, graph)).fetchall()
+        for source, target, times in found:
+            if not (
+                is_whole(times, 0) and times <= _MOST_TIMES and isinstance(source, str) and isinstance(target, str)
+            ):
+                raise StoreError(
+                    f"the journal {self._path} has a damaged count of ways from {source!r} to {target!r}: {times!r}; "
+                    "restore it from a copy, or delete what its table 'way' holds: runs are counted anew"
+                )
+        return {(source, target): times for source, target, times in found}
 
     def close(self) -> None:
         """Close the connection; the last one folds the write-ahead log into the file."""

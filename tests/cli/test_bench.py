@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from agentkv.cli import main
+from agentkv.cli.bench_output import write_text
+from agentkv.errors import AgentKVError
 
 SMALL = (
     "--engine",
@@ -110,6 +113,29 @@ def test_what_was_measured_is_kept_though_the_rest_was_cut_short(tmp_path: Path)
     assert "not complete" in table
 
 
+def test_a_disk_that_is_full_costs_the_file_and_not_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(("bench", "seed", *SMALL, "--modes", "stock", "--repeat", "2", "--json", "/dev/full")) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("mode")
+    assert "--json /dev/full was not written (No space left on device): make room, or name another" in err
+    assert "stock, repetition 2 of 2: all" in err
+
+
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    file, link = tmp_path / "result.json", tmp_path / "link.json"
+    link.symlink_to(file)
+    write_text("--json", link, "old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(AgentKVError, match="was not written"):
+            write_text("--json", link, "new" * 4096)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert file.read_text() == "old"
+    assert sorted(tmp_path.iterdir()) == [link, file]
+
+
 def test_a_file_that_was_there_is_not_lost_to_a_mistake(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     file.write_text("old")
@@ -129,6 +155,7 @@ def test_a_file_that_was_there_is_not_lost_to_a_mistake(capsys: pytest.CaptureFi
         (("--duration", "20", "--frontier", "0"), "frontier: 0 agents; give numbers of at least 1"),
         (("--duration", "20", "--frontier", "4,x"), "--frontier is a list of numbers separated by commas; got '4,x'"),
         (("--frontier", "4"), "give --duration SECONDS"),
+        (("--pool", "inf"), "pool=inf must be above 0: a share of the working set"),
         (("--duration", "20"), "give a duration of 36 or more"),
         (("--duration", "5", "--settle-seconds", "9"), "duration=5 must be longer than settle_seconds=9"),
         (("--kv-pool-ratio", "0.7,"), "--kv-pool-ratio is a list of numbers separated by commas; got '0.7,'"),

@@ -38,6 +38,14 @@ def test_a_coefficient_that_would_be_negative_is_nothing() -> None:
     assert first > 0
 
 
+@given(st.lists(st.tuples(st.sampled_from([2, 512, 8192]), st.floats(1e-12, 1e9)), min_size=1, max_size=20))
+def test_steps_of_any_length_are_solved(steps: list[tuple[int, float]]) -> None:
+    fit = LeastSquares([0.01, 0.0002, 0.0001], [0.05, 0.005, 0.003])
+    for tokens, seconds in steps:
+        fit.add([1.0, 50, tokens], seconds)
+    assert all(value >= 0 for value in fit.solve())
+
+
 def test_what_is_old_is_forgotten() -> None:
     fit = LeastSquares([1.0], [10.0], memory=0.9)
     for _ in range(100):

@@ -89,13 +89,31 @@ def test_room_is_never_free_and_never_dearer_than_what_it_takes(declared_blocks:
 
 def test_a_tenant_s_ways_are_that_tenant_s() -> None:
     seen = Transitions()
-    seen.add("one", "graph", [("a", "b"), ("a", "b"), ("a", "c"), ("b", "c")])
+    seen.put("one", "graph", {})
+    seen.add("one", "graph", {("a", "b"): 1, ("a", "c"): 1})
+    seen.add("one", "graph", {("a", "b"): 1, ("b", "c"): 1})
     assert seen.after("one", "graph", "a") == {"b": 2, "c": 1}
     assert seen.after("two", "graph", "a") == seen.after("one", "other", "a") == {}
     seen.put("one", "graph", {("a", "b"): 50})
     assert seen.after("one", "graph", "a") == {"b": 2, "c": 1}
     seen.put("two", "graph", {("a", "b"): 50})
     assert seen.after("two", "graph", "a") == {"b": 50}
+
+
+def test_a_way_that_a_run_went_more_than_once_counts_as_often() -> None:
+    seen = Transitions()
+    seen.put("", "graph", {("a", "b"): 3})
+    seen.add("", "graph", {("a", "b"): 5})
+    assert seen.after("", "graph", "a") == {"b": 8}
+
+
+def test_a_run_does_not_stand_for_the_history_of_a_graph_that_was_forgotten() -> None:
+    seen = Transitions()
+    seen.put("", "graph", {("a", "b"): 50})
+    for number in range(2000):
+        seen.put("", str(number), {})
+    seen.add("", "graph", {("a", "c"): 1})
+    assert not seen.knows("", "graph")
 
 
 def test_only_so_many_graphs_are_remembered() -> None:

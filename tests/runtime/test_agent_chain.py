@@ -177,6 +177,46 @@ async def test_results_are_those_of_calls_that_await_one(runtime: Open) -> None:
         await chain.release()
 
 
+async def test_nothing_is_appended_behind_a_prompt_that_is_being_answered(runtime: Open) -> None:
+    async with runtime([say("It is deep."), say("It is.")]) as rt:
+        chain = rt.chain(reader)
+        chain.append("How deep is it?")
+        refused: list[str] = []
+
+        def interrupt(_: str) -> None:
+            with pytest.raises(akv.SetupError, match=r"is generating already; fork\(\) it") as error:
+                chain.append("And how wide?")
+            refused.append(str(error.value))
+
+        await chain.generate(on_text=interrupt)
+        assert refused
+        assert [message.role for message in chain.messages] == ["user", "assistant"]
+        chain.append("And how wide?")
+        await chain.generate()
+        assert "And how wide?" in rt.format.tokenizer.decode(chain.ids)
+        await chain.release()
+        with pytest.raises(akv.SetupError, match="was released; make another"):
+            chain.append("And how long?")
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (akv.Message(role="user", content=5), "Message.content=5 must be text"),  # type: ignore[arg-type]
+        (akv.Message(role="user", content=None), "Message.content=None must be text"),  # type: ignore[arg-type]
+        (akv.Message(role="tool", content="", call_id=1), "Message.call_id=1 must be text"),  # type: ignore[arg-type]
+        (akv.Message(role="assistant", content="", calls=("a",)), "must be a tuple of akv.ToolCall"),  # type: ignore[arg-type]
+        (akv.Message(role="assistant", content="", calls=None), "must be a tuple of akv.ToolCall"),  # type: ignore[arg-type]
+    ],
+)
+async def test_a_message_with_parts_of_another_type_is_refused(runtime: Open, message: akv.Message, field: str) -> None:
+    async with runtime([say("Read.")]) as rt:
+        chain = rt.chain(reader)
+        with pytest.raises(akv.SetupError, match=field):
+            chain.append(message)
+        await chain.release()
+
+
 @pytest.mark.parametrize("label", [["a"], 3, " a", "a/b", "a>b", "a\nb", "x" * 200])
 async def test_a_fork_s_label_is_a_short_line(runtime: Open, label: Any) -> None:
     async with runtime([say("Read.")]) as rt:

@@ -130,3 +130,18 @@ async def test_a_journal_from_before_ways_were_counted_takes_them(path: Path) ->
         await store.count("", "graph", {("a", "b"): 1})
         assert await store.counts("", "graph") == {("a", "b"): 1}
         assert await store.load("a") == [EVENT]
+
+
+@pytest.mark.parametrize("times", [-2, 2**60, 0.5, 1e300, float("inf"), "many", b"\xff"])
+async def test_a_damaged_count_is_a_store_error(path: Path, times: object) -> None:
+    async with aclosing(SQLiteStore(path)) as store:
+        await store.open()
+        await store.count("", "graph", {("a", "b"): 1})
+        await store.count("", "other", {("a", "b"): 1})
+    with connected(path) as connection:
+        connection.execute("UPDATE way SET times = ? WHERE graph = 'graph'", (times,))
+    async with aclosing(SQLiteStore(path)) as store:
+        await store.open()
+        with pytest.raises(StoreError, match=r"damaged count of ways from 'a' to 'b'.*delete what its table"):
+            await store.counts("", "graph")
+        assert await store.counts("", "other") == {("a", "b"): 1}
