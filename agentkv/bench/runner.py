@@ -72,13 +72,18 @@ class Benchmark:
             for name in ("frontier", "settle"):
                 if getattr(self, name):
                     raise SetupError(f"{name}: a steady load has a duration; give --duration SECONDS")
-        if self.frontier and not any(wait.source == "tool" for plan in self.workload.plans for wait in plan.waits):
+        if self.frontier and not self.waits_for_tools:
             raise SetupError("frontier: it bounds TTFT after a tool, and no agent of this workload waits for a tool")
         if len(set(self.frontier)) < len(self.frontier):
             raise SetupError("frontier: a number of agents is listed twice")
         for steady in self.loads:
             if steady is not None:
                 steady.check(self.workload)
+
+    @property
+    def waits_for_tools(self) -> bool:
+        """Whether any agent does; without, there is no resume to give a floor, and no frontier."""
+        return any(wait.source == "tool" for plan in self.workload.plans for wait in plan.waits)
 
     @property
     def loads(self) -> tuple[Steady | None, ...]:
@@ -124,12 +129,15 @@ class _Run:
 
     async def run(self) -> dict[str, Any]:
         bench = self._bench
+        samples = bench.floor_samples if bench.waits_for_tools else 0
         # The floor is what an engine gives that is left as it is, whatever the modes.
         first = next(iter(bench.modes.values()))
-        engine = await self._host.get(None if bench.floor_samples else first.engine_kv())
+        engine = await self._host.get(None if samples else first.engine_kv())
         info = engine.info
-        self._progress(f"floor: {bench.floor_samples} resumes on the idle engine")
-        floor = await measure_floor(engine, bench.workload, bench.floor_samples)
+        if bench.floor_samples:
+            floor_of = f"{samples} resumes on the idle engine" if samples else "none, as no agent waits for a tool"
+            self._progress(f"floor: {floor_of}")
+        floor = await measure_floor(engine, bench.workload, samples)
         trials: dict[str, list[dict[str, Any]]] = {}
         modes = {name: await self._settled(name, mode, info, trials) for name, mode in bench.modes.items()}
         found: Found = {}

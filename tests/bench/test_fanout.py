@@ -145,6 +145,15 @@ async def test_a_steady_load_of_them_shares_no_block_between_rounds() -> None:
     assert all(turn.cached == 0 for turn in found.turns if turn.source != "join")
 
 
+async def test_a_floor_that_cannot_be_is_said_to_be_none() -> None:
+    lines: list[str] = []
+    plan = Benchmark(
+        workload=shape(chains=1), modes=find_modes("bidirectional"), engine="sim", floor_samples=2, warm_up=0
+    )
+    await run_benchmark(plan, lines.append)
+    assert [line for line in lines if line.startswith("floor")] == ["floor: none, as no agent waits for a tool"]
+
+
 async def test_there_is_no_frontier_without_tools() -> None:
     with pytest.raises(SetupError, match="no agent of this workload waits for a tool"):
         await bench(shape(), duration=300.0, frontier=(2,))
