@@ -63,10 +63,11 @@ class RunReport:
 
     def saving(self) -> str:
         """One sentence: what prefilling ahead saved, or why it saved nothing."""
-        if self.totals.prefetched_used:
-            return (
-                f"{self.totals.prefetched_used} tokens were prefilled ahead and used: the resume did not wait for them."
-            )
+        if used := self.totals.prefetched_used:
+            # What was used beyond the prefetches that ended was computed by steps that a resume cut off.
+            late = max(used - self.totals.prefetched, 0)
+            waited = f", at least {late} of them in steps that the resume waited for." if late else None
+            return f"{used} tokens were prefilled ahead and used{waited or ': the resume did not wait for them.'}"
         if self.mode in ("off", "prefix"):
             return f"Nothing was prefilled ahead: kv_transfer_mode is {self.mode!r}."
         if not any(span.kind == "tool" for span in self.spans):
