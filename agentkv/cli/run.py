@@ -13,6 +13,7 @@ from agentkv.config import MANAGED, KVConfig
 from agentkv.engines import Engine, open_engine
 from agentkv.errors import SetupError
 from agentkv.runtime import Result, Runtime
+from agentkv.testing.simulate import responder
 from agentkv.tools import dump
 
 __all__ = ("command",)
@@ -46,7 +47,7 @@ def _engine(target: Target, spec: str, options: dict[str, Any]) -> tuple[str | E
     script = target.get("script")
     if script is None or spec.partition(":")[0] != "sim":
         return spec, options
-    return open_engine(spec, kv=MANAGED, options=options, script=script), {}
+    return open_engine(spec, kv=MANAGED, options=options, script=responder(script)), {}
 
 
 def _progress(line: str) -> None:
@@ -56,9 +57,21 @@ def _progress(line: str) -> None:
 def _show(result: Result[Any], as_json: bool) -> None:
     if as_json:
         report = result.kv.to_json()
-        print(json.dumps({"schema": report.pop("schema"), "output": _plain(result.output), **report}, indent=2))
+        print(
+            json.dumps(
+                {
+                    "schema": report.pop("schema"),
+                    "output": _plain(result.output),
+                    "complete": result.complete,
+                    **report,
+                },
+                indent=2,
+            )
+        )
         return
     print(result.output)
+    if not result.complete:
+        print("agentkv: the answer was cut off at the agent's max_tokens", file=sys.stderr)
     print()
     print(result.kv.text())
 

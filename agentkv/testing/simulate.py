@@ -12,7 +12,7 @@ from agentkv.errors import ScriptError
 from agentkv.testing.script import Script
 from agentkv.testing.turns import ScriptedTurn
 
-__all__ = ("sim",)
+__all__ = ("responder", "sim")
 
 
 def sim(
@@ -30,11 +30,20 @@ def sim(
     """
     if isinstance(script, str):
         raise ScriptError(f"sim({script!r}): a script is a list of turns; a preset is given as preset={script!r}")
-    respond = _responder(script)
-    return SimEngine(respond, preset=preset, stream_interval=stream_interval, clock=clock, **options)
+    return SimEngine(responder(script), preset=preset, stream_interval=stream_interval, clock=clock, **options)
 
 
-def _responder(script: Responder | Sequence[ScriptedTurn] | Mapping[str, Sequence[ScriptedTurn]] | None) -> Responder:
+def responder(script: Responder | Sequence[ScriptedTurn] | Mapping[str, Sequence[ScriptedTurn]] | None) -> Responder:
+    """What answers the requests of a simulated engine: ``script`` in any form that ``sim`` takes.
+
+    Raises ``ScriptError`` for anything else.
+    """
     if script is None:
         return AutoModel()
-    return script if callable(script) else Script(script)
+    if callable(script):
+        return script
+    if isinstance(script, str) or not isinstance(script, Sequence | Mapping):
+        raise ScriptError(
+            f"script={script!r} is no script; give a list of turns, a dict of lists by branch, or a Script"
+        )
+    return Script(script)

@@ -57,6 +57,17 @@ def test_what_gave_way_stands_behind_the_ledger(capsys: pytest.CaptureFixture[st
     assert report.to_json()["kv_incidents"] == [{"kind": "lease.evict", "ms": 0.0, **evicted}]
 
 
+def test_a_report_claims_no_wait_saved_by_steps_that_were_waited_for() -> None:
+    async def ask() -> Any:
+        async with akv.Runtime("sim") as rt:
+            return await rt.run(akv.Agent("a", instructions="Say."), "Hi")
+
+    report = anyio.run(ask).kv
+    for ended, sentence in ((128, ": the resume did not wait"), (96, ", at least 32 of them in steps that the resume")):
+        sums = evolve(report.totals, prefetched=ended, prefetched_used=128, aborted=64)
+        assert evolve(report, totals=sums).saving().startswith(f"128 tokens were prefilled ahead and used{sentence}")
+
+
 def test_a_typed_output_is_plain_json(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, "run", str(EXAMPLES / "plan_act_replan.py"), "--engine", "sim", "--json")
     assert json.loads(out)["output"] == {"volume": "degraded", "act": "tonight"}
@@ -68,6 +79,33 @@ def test_a_file_without_a_script_gets_a_made_up_model(capsys: pytest.CaptureFixt
     status, out, _ = run(capsys, "run", str(file), "Hello?", "--engine", "sim", "--kv-transfer-mode", "prefix")
     assert status == 0
     assert "kv_transfer_mode=prefix" in out
+
+
+@pytest.mark.parametrize("turns", ["[akv.testing.say('Good day.')]", "{'': [akv.testing.say('Good day.')]}"])
+def test_a_script_may_be_plain_turns(capsys: pytest.CaptureFixture[str], tmp_path: Path, turns: str) -> None:
+    file = tmp_path / "mine.py"
+    agent = "import agentkv as akv\nmine = akv.Agent('mine', instructions='Answer.')\n"
+    file.write_text(f"{agent}script = {turns}\n")
+    status, out, _ = run(capsys, "run", str(file), "Hello?", "--engine", "sim")
+    assert (status, out.partition("\n")[0]) == (0, "Good day.")
+
+
+def test_what_is_no_script_is_said_to_be_none(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("import agentkv as akv\nmine = akv.Agent('mine', instructions='Answer.')\nscript = 5\n")
+    status, _, err = run(capsys, "run", str(file), "Hello?", "--engine", "sim")
+    assert status != 0
+    assert "script=5 is no script; give a list of turns" in err
+
+
+def test_an_answer_that_was_cut_off_is_said_to_be(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    agent = "import agentkv as akv\nmine = akv.Agent('mine', instructions='Answer.', max_tokens=2)\n"
+    file.write_text(f"{agent}script = [akv.testing.say('A long answer, longer than two tokens.')]\n")
+    _, _, err = run(capsys, "run", str(file), "Hello?", "--engine", "sim")
+    assert "agentkv: the answer was cut off at the agent's max_tokens" in err
+    _, out, _ = run(capsys, "run", str(file), "Hello?", "--engine", "sim", "--json")
+    assert json.loads(out)["complete"] is False
 
 
 def test_the_journal_is_kept_where_it_is_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
