@@ -32,11 +32,11 @@ async def http(
     between two pieces, in seconds; ``most_bytes`` the text, unpacked and in UTF-8.
 
     Raises ``ToolFailed`` for what the model may hear of: a host that is not allowed, a status of 400 or more, more than
-    ``most_bytes``, a connection that fails. Raises ``SetupError`` where httpx is not installed.
+    ``most_bytes``, a connection that fails. Raises ``SetupError`` where httpx is not installed, and
+    for a URL or hosts of another type.
     """
     httpx = _httpx()
-    if isinstance(hosts, str):
-        raise SetupError(f"stream.http(hosts={hosts!r}) takes a collection of hosts, as [{hosts!r}]")
+    _check_types(url, hosts)
     sent = dict(headers or {})
     try:
         async with httpx.AsyncClient(timeout=timeout, trust_env=False) as client:
@@ -67,6 +67,15 @@ async def _body(response: "httpx.Response", most_bytes: int) -> AsyncGenerator[s
         if got > most_bytes:
             raise ToolFailed(f"{response.url.host} sent more than {most_bytes} bytes")
         yield text
+
+
+def _check_types(url: object, hosts: object) -> None:
+    if isinstance(hosts, str):
+        raise SetupError(f"stream.http(hosts={hosts!r}) takes a collection of hosts, as [{hosts!r}]")
+    if not isinstance(hosts, Collection) or not all(isinstance(host, str) for host in hosts):
+        raise SetupError(f"stream.http(hosts={hosts!r}) takes a collection of names, as ['example.org']")
+    if not isinstance(url, str):
+        raise SetupError(f"stream.http() takes a URL as text, not {type(url).__name__}")
 
 
 def _check(url: str, hosts: Collection[str]) -> None:

@@ -33,11 +33,12 @@ async def process(
     and those in its group are ended: asked first, then killed.
 
     Raises ``ToolFailed`` with the exit status if that is not 0 and ``check`` is set, and ``ToolError`` where ``argv``
-    is a string or empty, or cannot be run.
+    is no list or empty, or cannot be run, and where ``encoding`` is none of text.
     """
-    if isinstance(argv, str | bytes) or not argv:
+    given: object = argv
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence) or not given:
         raise ToolError(f"stream.process() takes a list of arguments, as ['git', 'log']; got {argv!r}")
-    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    decoder = _decoder(encoding)
     child = await _start(argv, cwd, env)
     try:
         assert child.stdout is not None
@@ -53,6 +54,15 @@ async def process(
     if check and status:
         ended = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
         raise ToolFailed(f"{PurePath(argv[0]).name} {ended}")
+
+
+def _decoder(encoding: str) -> codecs.IncrementalDecoder:
+    try:
+        # Codecs that are none of text, as "hex" is, are refused here, and would go wrong with the first bytes.
+        b"x".decode(encoding, "replace")
+        return codecs.getincrementaldecoder(encoding)("replace")
+    except (LookupError, TypeError, ValueError) as error:
+        raise ToolError(f"stream.process(encoding={encoding!r}) must name an encoding of text: {error}") from error
 
 
 async def _start(

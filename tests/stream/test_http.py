@@ -137,3 +137,11 @@ async def test_errors_and_long_bodies_are_failures_that_the_model_hears_of(serve
 async def test_hosts_as_one_string_are_a_mistake() -> None:
     with pytest.raises(SetupError, match=r"as \['example\.org'\]"):
         await read("http://example.org/", hosts="example.org")
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts"), [("http://example.org/", [5]), ("http://example.org/", None), (5, []), (None, [])]
+)
+async def test_a_url_or_hosts_of_another_type_are_refused(url: Any, hosts: Any) -> None:
+    with pytest.raises(SetupError, match=r"^stream\.http\("):
+        await read(url, hosts=hosts)

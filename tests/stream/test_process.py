@@ -75,7 +75,7 @@ def _until_gone(pid: int) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("argv", ["git log", b"git", [], ["no-such-program-here"], ["git", 3], ["a\0b"]])
+@pytest.mark.parametrize("argv", ["git log", b"git", [], ["no-such-program-here"], ["git", 3], ["a\0b"], 5, None])
 async def test_what_cannot_be_run_is_named(argv: Any) -> None:
     with pytest.raises(ToolError, match=r"^stream\.process\(\) (takes a list|cannot run) "):
         await read(argv)
@@ -87,3 +87,12 @@ async def test_a_number_that_is_another_process_s_by_now_is_left_alone() -> None
         assert other.stdin is not None
         await other.stdin.send(b"\n")
         assert await other.wait() == 0
+
+
+@pytest.mark.parametrize("encoding", ["no-such-encoding", "hex", "rot13", "idna", "", 5])
+async def test_an_encoding_that_is_none_of_text_is_refused_before_anything_runs(tmp_path: Path, encoding: str) -> None:
+    made = tmp_path / "made"
+    with pytest.raises(ToolError, match=r"encoding=.* must name an encoding of text"):
+        async for _ in process(["touch", str(made)], encoding=encoding):
+            pass
+    assert not made.exists()
