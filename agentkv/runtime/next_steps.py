@@ -1,9 +1,12 @@
 """What a run is likely to ask for behind its next generation: tips of it, and what is learnt from where runs go."""
 
+import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+
+import anyio
 
 from agentkv.errors import StoreError
 from agentkv.follow import (
@@ -28,6 +31,8 @@ from agentkv.runtime.tenure import owner_of
 
 __all__ = ("NextSteps",)
 
+SAVE_SECONDS = 5.0
+
 
 class NextSteps:
     """Owns the way that one run goes over the nodes of its graph that ask, and what is expected behind them.
@@ -49,12 +54,17 @@ class NextSteps:
         return self._prefills and self._program.graph.several
 
     async def load(self) -> None:
-        """Have at hand what the journal counted of the graph's runs. Raises ``StoreError``."""
+        """Have at hand what the journal counted of the graph's runs; where it cannot be read, warn and do without."""
         graph, transitions = self._program.graph.digest, self._services.transitions
         if not self._counted or transitions.knows(self._owner, graph):
             return
-        async with self._services.engine.clock.busy():
-            transitions.put(self._owner, graph, await self._services.store.counts(self._owner, graph))
+        counts: Mapping[Way, int] = {}
+        try:
+            async with self._services.engine.clock.busy():
+                counts = await self._services.store.counts(self._owner, graph)
+        except StoreError as error:
+            warnings.warn(f"the history of graph {self._program.graph.name!r}: {error}", RuntimeWarning, stacklevel=2)
+        transitions.put(self._owner, graph, counts)
 
     def asked(self, branch: Path, node: str, visit: int) -> None:
         """A generation is asked for at ``node``; one in a branch says that the run is at its fork or spawn."""
@@ -76,7 +86,8 @@ class NextSteps:
             return
         graph = self._program.graph.digest
         self._services.transitions.add(self._owner, graph, self._ways)
-        with suppress(StoreError):
+        # The run's end is shielded: a store that takes its time must not hold it up.
+        with suppress(StoreError), anyio.move_on_after(SAVE_SECONDS):
             async with self._services.engine.clock.busy():
                 await self._services.store.count(self._owner, graph, self._ways)
 

@@ -1,13 +1,15 @@
 """What a run is likely to ask for later is prefilled while tools run: by chances that are declared, then by history."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Literal
 
+import anyio
 import pytest
 
 import agentkv as akv
+from agentkv.errors import StoreError
 from agentkv.kv import PolicySettings
 from agentkv.runtime import Runtime
 from agentkv.store import MemoryStore
@@ -131,3 +133,22 @@ async def test_a_full_pool_has_no_room_for_what_may_never_be_asked() -> None:
         async with akv.Runtime(managed_sim(script("check"), PolicySettings(), {"pool_blocks": pool})) as rt:
             result = await rt.run(desk(check=0.8), "Where?", kv=AHEAD, working_set=32 * min(pool, 85))
             assert (ahead(result)[0] > 0) == expected
+
+
+class Forgetful(MemoryStore):
+    """Keeps journals; of what it counts it can read nothing, and it never ends writing it."""
+
+    async def counts(self, owner: str, graph: str) -> dict[tuple[str, str], int]:
+        raise StoreError("a damaged count")
+
+    async def count(self, owner: str, graph: str, ways: Mapping[tuple[str, str], int]) -> None:
+        await anyio.sleep_forever()
+
+
+async def test_a_history_that_cannot_be_kept_costs_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentkv.runtime.next_steps.SAVE_SECONDS", 0.05)
+    async with akv.Runtime(sim(script("check")), store=Forgetful()) as rt:
+        with pytest.warns(RuntimeWarning, match="history of graph 'desk': a damaged count"), anyio.fail_after(20):
+            assert (await ask(rt)).output == "Good."
+        # Said once; without a history what is declared counts.
+        assert ahead(await ask(rt))[0] > 200
