@@ -150,5 +150,5 @@ async def test_a_history_that_cannot_be_kept_costs_no_run(monkeypatch: pytest.Mo
     async with akv.Runtime(sim(script("check")), store=Forgetful()) as rt:
         with pytest.warns(RuntimeWarning, match="history of graph 'desk': a damaged count"), anyio.fail_after(20):
             assert (await ask(rt)).output == "Good."
-        # Said once; without a history what is declared counts.
-        assert ahead(await ask(rt))[0] > 200
+        # Said once: a warning here would be an error.
+        assert (await ask(rt)).output == "Good."
