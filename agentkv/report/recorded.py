@@ -87,7 +87,7 @@ def _of_run(run: str, events: Sequence[Mapping[str, Any]]) -> Iterator[RecordedP
     for number, event in enumerate(events):
         try:
             prompt = _take(branches, run, event)
-        except (TypeError, ValueError, LookupError, AttributeError) as error:
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
             raise JournalError(
                 f"record {number} ({event.get('type')!r}) of run {run!r} is not readable ({type(error).__name__}: "
                 f"{error}); {JournalError.remedy}"

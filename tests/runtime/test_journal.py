@@ -81,3 +81,17 @@ async def test_other_readers_of_a_journal_name_the_record(recorded: tuple[Any, l
         prompts_of_journal({"r": entries})
     with pytest.raises(JournalError, match=rf"record {number} is not readable \(KeyError: 'token_ids'\)"):
         responder(entries)
+
+
+def test_a_time_beyond_all_numbers_is_a_journal_error() -> None:
+    asked = {"type": "generation_asked", "agent": "a", "asked_at": 1.0, "at": 1.0}
+    finished = {
+        "type": "generation_finished",
+        "token_ids": [1],
+        "cached": 0,
+        "prompt": 9,
+        "first_at": 10**400,
+        "at": 2.0,
+    }
+    with pytest.raises(JournalError, match=r"record 1 \('generation_finished'\) of run 'r' is not readable \(Overflow"):
+        prompts_of_journal({"r": [asked, finished]})
