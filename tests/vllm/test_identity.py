@@ -1,18 +1,25 @@
-"""Prefilling ahead changes when KV is computed, never what is generated: greedy, float32, token for token."""
+"""Prefilling ahead changes when KV is computed, never what is generated: greedy, float32, token for token.
+
+With ``AGENTKV_TRAJECTORIES=FOLDER`` the runs are those of 20 conversations recorded there, one a parameter.
+"""
 
 import json
-from collections.abc import Iterator, Sequence
-from itertools import count
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+import agentkv as akv
 from agentkv.chain import ChatFormat, Message, ToolDefinition, from_openai
 from agentkv.engines.base import GenerateRequest, PrefillRequest
 from agentkv.engines.vllm import VLLMEngine
 from agentkv.follow import missing_tokens
+from agentkv.store import MemoryStore
+from agentkv.trace import Trajectory, find_files, read_trajectories
 
 pytestmark = pytest.mark.vllm("identity")
 
@@ -21,6 +28,10 @@ TURNS = 20
 LEAST_CACHED = 200
 GENERATED = 12
 NUMBERS = count()
+GIVEN = os.environ.get("AGENTKV_TRAJECTORIES")
+RUNS = 20 if GIVEN else 1
+MOST_PROMPT = 2000
+LEAST_TOLD = 150
 
 Conversation = list[tuple[int, list[int]]]
 
@@ -116,3 +127,75 @@ async def test_a_wrong_block_is_seen(vllm_engine: VLLMEngine, chat: ChatFormat) 
         pytest.fail("the comparison does not notice wrong KV in any block")
     finally:
         await llm.reset_prefix_cache()
+
+
+def conversations(chat: ChatFormat) -> Iterator[Trajectory]:
+    """Recorded conversations that fit the engine and have two results that are worth telling, the files in turn."""
+    files = find_files([Path(GIVEN) if GIVEN else TRAJECTORIES], (".jsonl", ".jsonl.gz"))
+    queues = [read_trajectories(file) for file in reversed(files)]
+    while queues:
+        for queue in tuple(queues):
+            told = (each for each in queue if fits(chat, each))
+            if (found := next(told, None)) is None:
+                queues.remove(queue)
+            else:
+                yield found
+
+
+def results(recorded: Trajectory) -> list[str]:
+    return [message.content for message in recorded.messages if message.role == "tool"]
+
+
+def fits(chat: ChatFormat, recorded: Trajectory) -> bool:
+    first_two = results(recorded)[:2]
+    if len(first_two) < 2 or sum(map(chat.tokenizer.count, first_two)) < LEAST_TOLD:
+        return False
+    return len(chat.render(recorded.system, (), recorded.messages[:1])) <= MOST_PROMPT
+
+
+def desk(recorded: Trajectory) -> akv.Graph[None, str]:
+    """An agent with the recorded instructions that is given two recorded results, streamed and guessed at in part."""
+    first, second = results(recorded)[:2]
+
+    @akv.tool(max_tokens=256)
+    async def listen(ctx: akv.Context[None]) -> AsyncIterator[str]:
+        """Listen to the first result."""
+        for start in range(0, len(first), 200):
+            await ctx.sleep(0.1)
+            yield first[start : start + 200]
+
+    @akv.tool(max_tokens=256, predict=lambda _: second[: len(second) // 2] + "And so on, as ever. " * 16)
+    async def read(ctx: akv.Context[None]) -> str:
+        """Read the second result."""
+        await ctx.sleep(1.5)
+        return second
+
+    agent = akv.Agent("told", instructions=recorded.system, tools=[listen, read], max_tokens=48)
+    graph = akv.Graph("told", output=str)
+    plan, hear = graph.plan("plan", agent, tool_choice=[listen]), graph.tool("hear")
+    again, look = graph.replan("again", agent, tool_choice=[read]), graph.tool("look")
+    answer = graph.replan("answer", agent, tool_choice="none", max_tokens=GENERATED)
+    graph.path(akv.START, plan, hear, again, look, answer, akv.END)
+    return graph
+
+
+async def told(engine: VLLMEngine, recorded: Trajectory, mode: akv.config.TransferMode) -> tuple[list[Any], Any]:
+    """The ids that were generated, by generation, and the run's account."""
+    kv, store = akv.KVConfig(kv_transfer_mode=mode, anchor_ttl=0.5), MemoryStore()
+    async with akv.Runtime(engine, kv=kv, store=store) as rt:
+        result = await rt.run(desk(recorded), recorded.messages[0].content, cache_salt=uuid4().hex)
+        events = await store.load(result.kv.run_id)
+    return [event["token_ids"] for event in events if event["type"] == "generation_finished"], result.kv
+
+
+@pytest.mark.parametrize("number", range(RUNS))
+async def test_runs_with_streams_and_guesses_decode_the_same(
+    vllm_engine: VLLMEngine, chat: ChatFormat, number: int
+) -> None:
+    recorded = list(islice(conversations(chat), number + 1))[number]
+    (ahead, account), (plain, _) = [await told(vllm_engine, recorded, mode) for mode in ("bidirectional", "prefix")]
+    assert ahead == plain, recorded.id
+    assert len(ahead) == 3
+    assert account.steps[-1].cached >= LEAST_CACHED
+    assert account.totals.prefetched_used > 0
+    assert "hook" in {source.name for source in account.sources}

@@ -7,16 +7,16 @@ from uuid import uuid4
 import pytest
 
 import agentkv as akv
+from agentkv.chain import ChatFormat, Message
 from agentkv.engines.vllm import VLLMEngine
 
 pytestmark = pytest.mark.vllm("leases")
 
-PIECES = 20
+PIECES = 24
 LINE = "unit {n:02} of the nightly build: done, nothing to report, kept under unit-{n:02}.\n"
 PAGE = "".join(f"Section {n}: parcels of kind {n} leave with van {n % 4} at {n} o'clock.\n" for n in range(14))
 OTHER = PAGE[: len(PAGE) // 2] + "From here on all vans are late, and nobody knows by how much.\n" * 6
 BLOCK = 32
-TEMPLATE = 40
 
 
 @akv.tool
@@ -38,6 +38,12 @@ watcher = akv.Agent("watcher", instructions="You watch builds. " * 8, tools=[log
 clerk = akv.Agent("clerk", instructions="You read before you answer. " * 8, tools=[read], deps=list[str], max_tokens=48)
 
 
+def behind_result(chat: ChatFormat, messages: tuple[Message, ...]) -> int:
+    """Tokens of the template between the end of the first result and the next turn."""
+    before, result = messages[:2], messages[2]
+    return len(chat.delta("", (), before, [result])) - len(chat.known("", (), before, [None], True, result.content))
+
+
 async def ask(engine: VLLMEngine, target: akv.Graph[None, str], mode: akv.TransferMode) -> akv.Result[str]:
     kv = akv.KVConfig(kv_transfer_mode=mode, anchor_ttl=0.5)
     async with akv.Runtime(engine, kv=kv) as rt:
@@ -51,9 +57,12 @@ async def test_a_stream_is_resident_when_it_ends(vllm_engine: VLLMEngine) -> Non
     graph.path(akv.START, plan, act, answer, akv.END)
     ahead, whole = await ask(vllm_engine, graph, "bidirectional"), await ask(vllm_engine, graph, "prefix")
     assert ahead.messages == whole.messages
-    last_chunk = 40
-    assert whole.kv.steps[1].computed > 500
-    assert ahead.kv.steps[1].computed <= TEMPLATE + last_chunk + 2 * BLOCK
+    chat = ChatFormat.load(vllm_engine.info.model_path)
+    log_text = ahead.messages[2].content
+    assert chat.tokenizer.count(log_text) >= 600
+    assert whole.kv.steps[1].computed >= 600
+    last_chunk = chat.tokenizer.count(log_text.splitlines()[-1] + "\n")
+    assert ahead.kv.steps[1].computed <= behind_result(chat, ahead.messages) + last_chunk + 2 * BLOCK
     assert ahead.kv.ttft_after_tool[0] <= 0.25 * whole.kv.ttft_after_tool[0]
 
 
@@ -72,7 +81,7 @@ async def test_a_repeated_call_reuses_what_is_the_same(vllm_engine: VLLMEngine, 
     ahead, cold = results["bidirectional"], results["prefix"]
     assert ahead.messages == cold.messages
     if second == PAGE:
-        assert ahead.kv.steps[2].computed <= TEMPLATE + 2 * BLOCK
+        assert ahead.kv.steps[2].computed <= 2 * BLOCK
     else:
         assert ahead.kv.steps[2].computed < 0.75 * cold.kv.steps[2].computed
     assert {each.name for each in ahead.kv.sources} >= {"memo"}
