@@ -28,8 +28,14 @@ settings.load_profile("agentkv")
 # float32: output does not depend on what else is in the batch; 128 usable blocks can be filled by a test.
 # bfloat16: what a user gets who sets nothing.
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
-    "float32": {"dtype": "float32", "num_gpu_blocks_override": 129, "max_model_len": 2048},
-    # As the first, with leases, order of work and admission in its scheduler, and the means to force ids.
+    # Takes long recorded prompts, and has a way to spoil KV.
+    "float32": {
+        "dtype": "float32",
+        "num_gpu_blocks_override": 129,
+        "max_model_len": 4000,
+        "worker_extension_cls": "kv_vandal.KVVandal",
+    },
+    # With leases, order of work and admission in its scheduler, and the means to force ids.
     "leases": {
         "dtype": "float32",
         "num_gpu_blocks_override": 129,
@@ -55,13 +61,6 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
         "skip_tokenizer_init": True,
         "kv": PolicySettings(kv_pool_ratio=0.9, cpu_tier_bytes=60 * 32 * 6_144, tier_verify=1.0),
         "worker_extension_cls": "tier_vandal.TierVandal",
-    },
-    # As the first, for long recorded prompts, with a way to spoil KV.
-    "identity": {
-        "dtype": "float32",
-        "num_gpu_blocks_override": 129,
-        "max_model_len": 4000,
-        "worker_extension_cls": "kv_vandal.KVVandal",
     },
     "bfloat16": {},
 }

@@ -73,7 +73,7 @@ def chat(tokenizer: Tokenizer, text: str) -> list[int]:
 async def test_info_is_that_of_the_running_engine(vllm_engine: VLLMEngine) -> None:
     info = vllm_engine.info
     assert isinstance(vllm_engine, Engine)
-    assert (info.block_size, info.pool_blocks, info.max_model_len) == (BLOCK, 128, 2048)
+    assert (info.block_size, info.pool_blocks, info.max_model_len) == (BLOCK, 128, 4000)
     # 30 layers, 3 KV heads of 64 values, keys and values, 4 bytes each.
     assert info.kv_bytes_per_token == 2 * 30 * 3 * 64 * 4
     assert (Path(info.model_path) / "tokenizer.json").is_file()
@@ -240,10 +240,10 @@ async def test_a_constraint_that_is_none_is_refused(vllm_engine: VLLMEngine) -> 
 
 
 async def test_a_prompt_that_is_too_long_is_refused_by_name_and_number(vllm_engine: VLLMEngine) -> None:
-    with pytest.raises(EngineError, match=r"^request 'r\d+': .*2048.*$"):
-        await ask(vllm_engine, wanted(tokens(2100)))
-    with pytest.raises(EngineError, match="2048"):
-        await vllm_engine.prefill(PrefillRequest(request_id=fresh(), token_ids=tokens(2100)))
+    with pytest.raises(EngineError, match=r"^request 'r\d+': .*4000.*$"):
+        await ask(vllm_engine, wanted(tokens(4050)))
+    with pytest.raises(EngineError, match="4000"):
+        await vllm_engine.prefill(PrefillRequest(request_id=fresh(), token_ids=tokens(4050)))
     _, ids, _ = await ask(vllm_engine, wanted(tokens(20)))
     assert len(ids) == 1
 

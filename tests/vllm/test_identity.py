@@ -21,12 +21,13 @@ from agentkv.follow import missing_tokens
 from agentkv.store import MemoryStore
 from agentkv.trace import Trajectory, find_files, read_trajectories
 
-pytestmark = pytest.mark.vllm("identity")
+pytestmark = pytest.mark.vllm("float32")
 
 TRAJECTORIES = Path(__file__).parents[1] / "data" / "trajectories"
 TURNS = 20
 LEAST_CACHED = 200
 GENERATED = 12
+STEP = 192
 NUMBERS = count()
 GIVEN = os.environ.get("AGENTKV_TRAJECTORIES")
 RUNS = 20 if GIVEN else 1
@@ -101,7 +102,7 @@ async def test_recorded_turns_decode_the_same(vllm_engine: VLLMEngine, chat: Cha
         ahead, plain = uuid4().hex, uuid4().hex
         resident = 0
         for held, ids in conversation:
-            await prefill_ahead(vllm_engine, ids, resident, 64, ahead)
+            await prefill_ahead(vllm_engine, ids, resident, STEP, ahead)
             resident = held // vllm_engine.info.block_size * vllm_engine.info.block_size
             with_it, cached = await generate(vllm_engine, ids, ahead)
             without, _ = await generate(vllm_engine, ids, plain)

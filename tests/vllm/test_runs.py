@@ -86,7 +86,6 @@ async def test_a_resume_that_adopts_hits_at_least_what_was_done(
     vllm_engine: VLLMEngine, prompts: Iterator[str]
 ) -> None:
     async with akv.Runtime(vllm_engine) as rt:
-        seen = []
         for seconds in (0.4, 0.6, 0.8):
             run = rt.start(
                 office(rules, weigh), next(prompts), deps=seconds, kv=kv("bidirectional"), cache_salt=uuid4().hex
@@ -98,8 +97,9 @@ async def test_a_resume_that_adopts_hits_at_least_what_was_done(
             done = max((event.end for event in events if event.type == "prefetched"), default=0)
             assert resume.cached >= resume.predicted >= done
             assert result.kv.totals.aborted <= 64
-            seen.append(resume.adopted)
-    assert any(seen), "no resume came while its prefetch was in flight"
+            if resume.adopted:
+                break
+    assert resume.adopted, "no resume came while its prefetch was in flight"
 
 
 async def test_runs_side_by_side_keep_to_themselves(vllm_engine: VLLMEngine, prompts: Iterator[str]) -> None:
@@ -140,7 +140,7 @@ async def test_a_prompt_that_is_too_long_never_reaches_the_engine(vllm_engine: V
     async with akv.Runtime(vllm_engine) as rt:
         before = await rt.engine.stats()
         with pytest.raises(akv.PromptTooLong, match="node 'plan'"):
-            await rt.run(office(weigh), "word " * 3000, deps=0.1)
+            await rt.run(office(weigh), "word " * 5000, deps=0.1)
         assert (await rt.engine.stats())["prompt_tokens"] == before["prompt_tokens"]
 
 

@@ -4,7 +4,9 @@ from collections.abc import AsyncIterator
 from typing import Literal
 from uuid import uuid4
 
+import anyio
 import pytest
+from attrs import Factory, define
 
 import agentkv as akv
 from agentkv.chain import ChatFormat, Message
@@ -27,15 +29,28 @@ async def log(ctx: akv.Context[None], job: Literal["nightly"]) -> AsyncIterator[
         yield f"{job}: {LINE.format(n=n)}"
 
 
+@define
+class Desk:
+    """Pages to be read; the second is there when ``prefilled`` is set, which on a busy machine takes its time."""
+
+    pages: list[str]
+    read: int = 0
+    prefilled: anyio.Event = Factory(anyio.Event)
+
+
 @akv.tool(read_only=True)
-async def read(ctx: akv.Context[list[str]], page: Literal["first"]) -> str:
+async def read(ctx: akv.Context[Desk], page: Literal["first"]) -> str:
     """Read a page."""
-    await ctx.sleep(8.0)
-    return f"{page}\n{ctx.deps.pop(0)}"
+    desk = ctx.deps
+    desk.read += 1
+    if desk.read == 2:
+        with anyio.fail_after(100):
+            await desk.prefilled.wait()
+    return f"{page}\n{desk.pages[desk.read - 1]}"
 
 
 watcher = akv.Agent("watcher", instructions="You watch builds. " * 8, tools=[log], max_tokens=48)
-clerk = akv.Agent("clerk", instructions="You read before you answer. " * 8, tools=[read], deps=list[str], max_tokens=48)
+clerk = akv.Agent("clerk", instructions="You read before you answer. " * 8, tools=[read], deps=Desk, max_tokens=48)
 
 
 def behind_result(chat: ChatFormat, messages: tuple[Message, ...]) -> int:
@@ -66,19 +81,35 @@ async def test_a_stream_is_resident_when_it_ends(vllm_engine: VLLMEngine) -> Non
     assert ahead.kv.ttft_after_tool[0] <= 0.25 * whole.kv.ttft_after_tool[0]
 
 
-@pytest.mark.parametrize("second", [PAGE, OTHER], ids=["equal", "half equal"])
-async def test_a_repeated_call_reuses_what_is_the_same(vllm_engine: VLLMEngine, second: str) -> None:
-    graph = akv.Graph("desk", deps=list[str], output=str)
+async def read_twice(engine: VLLMEngine, desk: Desk, mode: akv.TransferMode) -> akv.Result[str]:
+    """The same call twice; in mode ``bidirectional`` the second returns when its guess has been prefilled."""
+    graph = akv.Graph("desk", deps=Desk, output=str)
     first, look = graph.plan("first", clerk, tool_choice=[read]), graph.tool("look")
     again, back = graph.replan("again", clerk, tool_choice=[read]), graph.tool("back")
     answer = graph.replan("answer", clerk, tool_choice="none", max_tokens=12)
     graph.path(akv.START, first, look, again, back, answer, akv.END)
-    results = {}
-    for mode in ("bidirectional", "prefix"):
-        kv = akv.KVConfig(kv_transfer_mode=mode, anchor_ttl=0.5)
-        async with akv.Runtime(vllm_engine, kv=kv) as rt:
-            results[mode] = await rt.run(graph, "Which van?", deps=[PAGE, second], cache_salt=uuid4().hex)
-    ahead, cold = results["bidirectional"], results["prefix"]
+    prompts: list[int] = []
+    kv = akv.KVConfig(kv_transfer_mode=mode, anchor_ttl=0.5)
+    async with (
+        akv.Runtime(engine, kv=kv) as rt,
+        rt.start(graph, "Which van?", deps=desk, cache_salt=uuid4().hex) as run,
+    ):
+        if mode == "prefix":
+            desk.prefilled.set()
+        async for event in run:
+            if event.type == "generation_asked":
+                prompts.append(event.prompt)
+            # What is guessed makes the prompt as much longer as the first call did.
+            elif event.type == "prefetched" and len(prompts) == 2:
+                if event.end >= 2 * prompts[1] - prompts[0] - 2 * BLOCK:
+                    desk.prefilled.set()
+        return await run.result()
+
+
+@pytest.mark.parametrize("second", [PAGE, OTHER], ids=["equal", "half equal"])
+async def test_a_repeated_call_reuses_what_is_the_same(vllm_engine: VLLMEngine, second: str) -> None:
+    ahead = await read_twice(vllm_engine, Desk([PAGE, second]), "bidirectional")
+    cold = await read_twice(vllm_engine, Desk([PAGE, second]), "prefix")
     assert ahead.messages == cold.messages
     if second == PAGE:
         assert ahead.kv.steps[2].computed <= 2 * BLOCK
