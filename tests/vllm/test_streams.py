@@ -100,9 +100,12 @@ async def read_twice(engine: VLLMEngine, desk: Desk, mode: akv.TransferMode) -> 
             if event.type == "generation_asked":
                 prompts.append(event.prompt)
             # What is guessed makes the prompt as much longer as the first call did.
-            elif event.type == "prefetched" and len(prompts) == 2:
-                if event.end >= 2 * prompts[1] - prompts[0] - 2 * BLOCK:
-                    desk.prefilled.set()
+            elif (
+                event.type == "prefetched"
+                and len(prompts) == 2
+                and event.end >= 2 * prompts[1] - prompts[0] - 2 * BLOCK
+            ):
+                desk.prefilled.set()
         return await run.result()
 
 
