@@ -99,6 +99,11 @@ class TwoTiers(Pool):
                 self.uncached.insert(0, block)
         return freed
 
+    def hold(self, blocks: Sequence[int]) -> None:
+        # Those that were free for as long as the pool emptied its cache hold nothing that could be found.
+        self.uncached = [each for each in self.uncached if each not in blocks]
+        self.touch(blocks)
+
     def compute(self, blocks: Sequence[int], digests: Sequence[bytes]) -> None:
         """A request writes its blocks and makes them findable."""
         for block, digest in zip(blocks, digests, strict=True):
