@@ -57,7 +57,10 @@ class Promoter:
         """See ``Tier.wanted``."""
         wait = self._waits.get(request)
         if hits < len(digests) and digests[hits] in self._mover.loading:
-            self._waits.setdefault(request, _Wait(now))
+            if wait is None:
+                # Their loading was begun ahead of it, or for another.
+                coming = sum(digest in self._mover.loading for digest in digests[hits:])
+                self._waits[request] = _Wait(now, blocks=coming)
             return True
         if wait is not None and wait.lacks and any(name != request for name in self.claims):
             # Those before it have not found room in this step: nor will it.

@@ -385,6 +385,20 @@ def test_another_owner_gets_nothing() -> None:
     assert world.tier.wanted("q", digests, hits, 0.0, owner="", lease=token)
 
 
+def test_a_wait_counts_the_blocks_that_were_on_their_way_already() -> None:
+    world = World()
+    token = world.until("a", 20)[0].token
+    assert world.tier.demote(token, 0.0) is None
+    world.settle()
+    assert world.tier.promote(token, 0.0) is None
+    digests = world.digests("a", 20)
+    assert world.tier.wanted("r", digests, 0, 0.0, owner="", lease=token)
+    world.settle()
+    assert not world.tier.wanted("r", digests, 20, 0.0, owner="", lease=token)
+    [wait] = [record for record in world.policy.records.events()[0] if record.kind == "tier.wait"]
+    assert wait.blocks == 20
+
+
 class Machine(RuleBasedStateMachine):
     """Chains that grow, wait, come back, fail to, end; copies that take their time; resets."""
 
