@@ -3,13 +3,12 @@
 What the model says is given, too, so that prompts are the same in every mode, token for token.
 """
 
-from functools import cached_property
-from random import Random
 from typing import Any
 
 from attrs import asdict, frozen
 from typing_extensions import override
 
+from agentkv.bench.drawn import DrawnShape
 from agentkv.bench.lengths import at_least, length_range
 from agentkv.bench.random_ids import random_ids
 from agentkv.bench.workload import AgentPlan, Arrival, BranchPlan, Output, Wait
@@ -179,7 +178,7 @@ class FanoutPlan(AgentPlan):
 
     def anchor(self) -> list[Segment]:
         """What all agents' prompts begin with; none where that is nothing."""
-        ids = random_ids(f"{self.shape.seed}/anchor", self.shape.shared_tokens)
+        ids = self.shape.anchor_ids()
         return [Segment(kind="anchor", label=NAME, ids=ids)] if ids else []
 
     def said(self, number: int, tokens: int) -> Output:
@@ -201,7 +200,7 @@ class FanoutPlan(AgentPlan):
 
 
 @frozen(kw_only=True)
-class FanoutShape:
+class FanoutShape(DrawnShape[FanoutPlan]):
     """The workload's numbers, in tokens.
 
     ``chains`` trunks have prompts of ``prompt_tokens``, the first ``shared_tokens`` common to all, and say
@@ -213,9 +212,6 @@ class FanoutShape:
     Raises ``SetupError`` for a number below its least, and for a trunk that is shared by all to its end.
     """
 
-    chains: int = at_least(1)
-    prompt_tokens: int = at_least(2)
-    shared_tokens: int = at_least(0)
     plan_tokens: int = at_least(1)
     branches: int = at_least(1)
     branch_tokens: int = at_least(1)
@@ -223,8 +219,6 @@ class FanoutShape:
     join_tokens: int = at_least(1)
     apart: bool
     connected: bool
-    start_spread: float = at_least(0)
-    seed: int
 
     kind = "fanout"
     text = "random token ids, forced; so branches and joins have the same prompts in every mode"
@@ -238,24 +232,10 @@ class FanoutShape:
                 "agent's own; give fewer of them"
             )
 
-    @cached_property
-    def plans(self) -> tuple[FanoutPlan, ...]:
-        """Every agent, in order of its start."""
-        return tuple(self._plan(number) for number in range(self.chains))
-
     @property
     def longest(self) -> int:
         """Tokens of the longest chain at its end."""
         return max(plan.longest for plan in self.plans)
-
-    def blocks(self, block: int) -> int:
-        """KV blocks of ``block`` tokens that all agents hold with their branches, the shared part counted once."""
-        shared = self.shared_blocks(block)
-        return shared + sum(plan.held_blocks(block) - shared for plan in self.plans)
-
-    def shared_blocks(self, block: int) -> int:
-        """Blocks that all chains have in common."""
-        return self.shared_tokens // block
 
     def to_json(self) -> dict[str, Any]:
         """The numbers as plain values; ``new_tokens``: of all prompts, what no request before them had, by source."""
@@ -270,9 +250,8 @@ class FanoutShape:
             },
         }
 
+    @override
     def _plan(self, number: int) -> FanoutPlan:
-        rng = Random(f"{self.seed}/{number}")  # noqa: S311 - repeatable, not secret
+        rng = self.draw(number)
         outputs = tuple(rng.randint(*self.output_tokens) for _ in range(self.branches))
-        return FanoutPlan(
-            shape=self, number=number, starts_at=number * self.start_spread / self.chains, outputs=outputs
-        )
+        return FanoutPlan(shape=self, number=number, starts_at=self.starts_at(number), outputs=outputs)

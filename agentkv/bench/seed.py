@@ -5,15 +5,14 @@ Text is random token ids. They need neither tokenizer nor trained weights and gi
 modes differ in nothing but what is compared.
 """
 
-from functools import cached_property
 from itertools import pairwise
-from random import Random
 from typing import Any
 
 from attrs import asdict, frozen
 from typing_extensions import override
 
 from agentkv.bench.delay import Delay
+from agentkv.bench.drawn import DrawnShape
 from agentkv.bench.lengths import at_least, length_range
 from agentkv.bench.random_ids import random_ids
 from agentkv.bench.workload import AgentPlan, Arrival, Output, Wait
@@ -84,7 +83,7 @@ class ChainPlan(AgentPlan):
 
     def anchor(self) -> tuple[int, ...]:
         """The part of the prompt that all agents share."""
-        return random_ids(f"{self.shape.seed}/anchor", self.shape.shared_tokens)
+        return self.shape.anchor_ids()
 
     def history(self) -> list[tuple[int, ...]]:
         """The agent's own part of the prompt, in ``history_turns`` turns of nearly equal length."""
@@ -105,7 +104,7 @@ class ChainPlan(AgentPlan):
 
 
 @frozen(kw_only=True)
-class SeedShape:
+class SeedShape(DrawnShape[ChainPlan]):
     """The workload's numbers, in tokens and seconds.
 
     ``prompt_tokens`` of the first prompt include ``shared_tokens`` common to all agents; the rest is
@@ -114,17 +113,12 @@ class SeedShape:
     Raises ``SetupError`` for a number below its least, and for lengths that contradict each other.
     """
 
-    chains: int = at_least(1)
-    prompt_tokens: int = at_least(2)
-    shared_tokens: int = at_least(0)
     history_turns: int = at_least(1)
     tool_calls: int = at_least(0)
     result_tokens: tuple[int, int] = length_range()
     tool_seconds: Delay
     output_tokens: int = at_least(1)
-    start_spread: float = at_least(0)
     result_pieces: int = at_least(1)
-    seed: int
 
     kind = "seed"
     text = "random token ids: nothing is rendered, so stock keeps its prefix as stock+exact does"
@@ -141,24 +135,10 @@ class SeedShape:
         if self.result_tokens[0] < self.result_pieces:
             raise SetupError(f"result_pieces={self.result_pieces} is more than result_tokens={self.result_tokens[0]}")
 
-    @cached_property
-    def plans(self) -> tuple[ChainPlan, ...]:
-        """Every agent, in order of its start."""
-        return tuple(self._plan(number) for number in range(self.chains))
-
     @property
     def longest(self) -> int:
         """Tokens of the longest chain at its end."""
         return max(plan.end_tokens for plan in self.plans)
-
-    def blocks(self, block: int) -> int:
-        """KV blocks of ``block`` tokens that all chains hold at their ends, the shared part counted once."""
-        shared = self.shared_blocks(block)
-        return shared + sum(-(-plan.end_tokens // block) - shared for plan in self.plans)
-
-    def shared_blocks(self, block: int) -> int:
-        """Blocks that all chains have in common."""
-        return self.shared_tokens // block
 
     def to_json(self) -> dict[str, Any]:
         """The numbers as plain values."""
@@ -168,10 +148,11 @@ class SeedShape:
             "result_tokens": [*self.result_tokens],
         }
 
+    @override
     def _plan(self, number: int) -> ChainPlan:
-        rng = Random(f"{self.seed}/{number}")  # noqa: S311 - as above
+        rng = self.draw(number)
         tools = tuple(
             ToolTurn(seconds=self.tool_seconds.draw(rng), tokens=rng.randint(*self.result_tokens))
             for _ in range(self.tool_calls)
         )
-        return ChainPlan(shape=self, number=number, starts_at=number * self.start_spread / self.chains, tools=tools)
+        return ChainPlan(shape=self, number=number, starts_at=self.starts_at(number), tools=tools)
