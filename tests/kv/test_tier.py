@@ -101,6 +101,13 @@ class World:
             self.settle()
         raise AssertionError(f"{chain} waits for ever")
 
+    def sent_away(self, chain: str, n: int) -> str:
+        """The token of a chain of ``n`` blocks that is in host memory alone, as far as leases go."""
+        token: str = self.until(chain, n)[0].token
+        assert self.tier.demote(token, 0.0) is None
+        self.settle()
+        return token
+
     def kinds(self) -> list[str]:
         return [record.kind for record in self.policy.records.events()[0]]
 
@@ -280,9 +287,7 @@ def test_a_chain_that_is_in_use_leaves_when_that_has_ended() -> None:
 
 def test_a_request_wakes_the_chain_that_was_sent_away() -> None:
     world = World(tier_reserve=0.0)
-    token = world.until("a", 25)[0].token
-    assert world.tier.demote(token, 0.0) is None
-    world.settle()
+    token = world.sent_away("a", 25)
     world.until("b", 39, ttl=0.0)
     world.tier.arrived("a request", token)
     assert world.tier.wanted("a request", world.digests("a", 25), 0, 0.0, owner="", lease=token)
@@ -294,9 +299,7 @@ def test_a_request_wakes_the_chain_that_was_sent_away() -> None:
 
 def test_a_load_does_not_write_over_the_start_of_its_own_chain() -> None:
     world = World(tier_reserve=0.0)
-    token = world.until("a", 25)[0].token
-    assert world.tier.demote(token, 0.0) is None
-    world.settle()
+    token = world.sent_away("a", 25)
     world.until("b", 20, ttl=0.0)
     hits = len(world.hits(world.digests("a", 25)))
     assert 0 < hits < 25, "what is left of it in the pool belongs to nobody"
@@ -387,9 +390,7 @@ def test_another_owner_gets_nothing() -> None:
 
 def test_a_wait_counts_the_blocks_that_were_on_their_way_already() -> None:
     world = World()
-    token = world.until("a", 20)[0].token
-    assert world.tier.demote(token, 0.0) is None
-    world.settle()
+    token = world.sent_away("a", 20)
     assert world.tier.promote(token, 0.0) is None
     digests = world.digests("a", 20)
     assert world.tier.wanted("r", digests, 0, 0.0, owner="", lease=token)
