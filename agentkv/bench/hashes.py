@@ -10,10 +10,10 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from agentkv.bench.block_text import BlockText
-from agentkv.bench.common_prefix import common_prefix
 from agentkv.bench.delay_scaling import DelayScaling
 from agentkv.bench.workload import AgentPlan, Arrival, Output, Wait
 from agentkv.chain import Segment
+from agentkv.common_prefix import common_prefix
 from agentkv.errors import SetupError
 from agentkv.trace import HashRequest, HashSession, read_hashes
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from attrs import asdict, evolve, frozen
 
-from agentkv.bench.common_prefix import common_prefix
 from agentkv.chain import ChatFormat, Message
+from agentkv.common_prefix import common_prefix
 from agentkv.errors import SetupError, SpecialTokenError, TemplateError
 from agentkv.follow import Memo, PredictedResult, Trust
 from agentkv.tools import ToolCall, clean_text

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from attrs import frozen
 
-from agentkv.bench.common_prefix import common_prefix
 from agentkv.chain import ChatFormat, Message, Segment
+from agentkv.common_prefix import common_prefix
 from agentkv.errors import SetupError, SpecialTokenError, TemplateError
 from agentkv.trace import Trajectory
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from attrs import frozen
 
+from agentkv.common_prefix import common_prefix
 from agentkv.errors import AgentKVError
 
 __all__ = ("Chain", "Segment", "SegmentKind")
@@ -16,7 +17,6 @@ __all__ = ("Chain", "Segment", "SegmentKind")
 SegmentKind = Literal["anchor", "user", "assistant", "tool_result", "template"]
 
 _DIGEST_BYTES = 16
-_COMPARE_IDS = 1024
 
 
 @frozen(kw_only=True)
@@ -109,13 +109,7 @@ class Chain:
 
     def common_prefix(self, other_ids: Sequence[int]) -> int:
         """How many leading ids the chain shares with ``other_ids``."""
-        mine = self.ids()
-        limit = min(len(mine), len(other_ids))
-        for start in range(0, limit, _COMPARE_IDS):
-            stop = min(start + _COMPARE_IDS, limit)
-            if mine[start:stop] != list(other_ids[start:stop]):
-                return next(i for i in range(start, stop) if mine[i] != other_ids[i])
-        return limit
+        return common_prefix(self.ids(), other_ids)
 
     def check_integrity(self) -> None:
         """Recompute all that is kept incrementally. Raises ``AgentKVError`` where it disagrees."""

@@ -4,6 +4,7 @@ from collections import OrderedDict
 
 from attrs import frozen
 
+from agentkv.common_prefix import common_prefix
 from agentkv.follow.memo import PredictedResult, Source
 
 __all__ = ("Trust", "Trusts")
@@ -45,7 +46,7 @@ class Trust:
     def judge(self, tool: str, guessed: PredictedResult, text: str) -> None:
         """Note that ``text`` is what the call gave."""
         before = self._records.get((tool, guessed.source), UNKNOWN)
-        same = _alike(guessed.text, text)
+        same = common_prefix(guessed.text, text)
         # One more than the text: its end, which is all that there is to an empty one.
         self._records[tool, guessed.source] = _Record(
             guessed=FADE * before.guessed + len(guessed.text) + 1,
@@ -66,15 +67,3 @@ class Trusts:
         while len(self._kept) > REMEMBERED:
             self._kept.popitem(last=False)
         return found
-
-
-def _alike(one: str, other: str) -> int:
-    """How many characters both begin with; by halving, since results can be long."""
-    least, most = 0, min(len(one), len(other))
-    while least < most:
-        middle = (least + most + 1) // 2
-        if one[:middle] == other[:middle]:
-            least = middle
-        else:
-            most = middle - 1
-    return least

@@ -3,6 +3,8 @@
 import heapq
 from collections.abc import Iterable, Sequence
 
+from agentkv.common_prefix import common_prefix
+
 __all__ = ("HostCopies",)
 
 
@@ -111,7 +113,7 @@ class HostCopies:
         if before is digests and resident >= held:
             self._followed[token] = digests, resident
             return
-        same = _common_length(before, digests)
+        same = common_prefix(before, digests)
         for digest in before[same:] if digests else self.of(token):
             if digest in self._of.get(token, ()):
                 self._let_go(token, digest)
@@ -178,12 +180,3 @@ class HostCopies:
         assert all(copy.holders for copy in self._copies.values()), "a copy that nobody holds"
         held = {(token, digest) for token, digests in self._of.items() for digest in digests}
         assert held == {(token, digest) for digest, copy in self._copies.items() for token in copy.holders}
-
-
-def _common_length(one: Sequence[bytes], other: Sequence[bytes]) -> int:
-    """Length of the common prefix; a chain that only grew, or was cut, costs one comparison."""
-    shorter = min(len(one), len(other))
-    if one[:shorter] == other[:shorter]:
-        return shorter
-    pairs = zip(one, other, strict=False)
-    return next((place for place, (left, right) in enumerate(pairs) if left != right), shorter)

@@ -2,8 +2,9 @@
 
 from collections import Counter
 
+from agentkv.common_prefix import common_prefix
 from agentkv.kv.keeper import LeaseKeeper
-from agentkv.kv.lease import Lease, common_length
+from agentkv.kv.lease import Lease
 from agentkv.kv.mover import Mover, TierPool
 from agentkv.kv.order import eviction_key
 from agentkv.kv.transfer import TransferRank
@@ -81,7 +82,7 @@ class Demoter:
 
     def _count(self, before: tuple[int, ...], now: tuple[int, ...]) -> None:
         """A lease names the blocks ``now`` that named those ``before``."""
-        names, same, shared = self._names, common_length(before, now), False
+        names, same, shared = self._names, common_prefix(before, now), False
         for block in before[same:]:
             names[block] -= 1
             shared |= names[block] == 1

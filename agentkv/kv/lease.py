@@ -8,11 +8,12 @@ from typing import Protocol
 
 from attrs import evolve, frozen
 
+from agentkv.common_prefix import common_prefix
 from agentkv.kv.deadlines import Deadlines
 from agentkv.kv.directive import LeaseClass
 from agentkv.kv.order import EvictionKey, eviction_key
 
-__all__ = ("BlockHolder", "Lease", "LeaseTable", "common_length")
+__all__ = ("BlockHolder", "Lease", "LeaseTable")
 
 
 class BlockHolder(Protocol):
@@ -163,7 +164,7 @@ class LeaseTable:
         The caller has made sure that the budget holds.
         """
         old = self._leases.get(lease.token)
-        shared = common_length(old.blocks, lease.blocks) if old is not None else 0
+        shared = common_prefix(old.blocks, lease.blocks) if old is not None else 0
         self._hold(lease.blocks[shared:])
         self.amend(lease)
         if lease.ticket:
@@ -244,11 +245,3 @@ class LeaseTable:
 
 def _nobody(token: str, lease: Lease | None) -> None:
     """Where there is no second tier nobody watches."""
-
-
-def common_length(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common prefix; a chain that only grew costs one comparison."""
-    if tuple(other[: len(one)]) == tuple(one):
-        return len(one)
-    pairs = zip(one, other, strict=False)
-    return next((i for i, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other)))

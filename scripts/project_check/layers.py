@@ -11,7 +11,7 @@ __all__ = ("check",)
 # Lowest first. Parts of one row do not import each other.
 ORDER = (
     ("errors",),
-    ("bounds",),
+    ("bounds", "common_prefix"),
     ("config",),
     ("tools", "kv", "stream"),
     ("chain",),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentkv.bench import Benchmark, DelayScaling, Hashes, choose_sessions, find_modes, run_benchmark
 from agentkv.bench.block_text import BlockText
-from agentkv.bench.common_prefix import common_prefix
+from agentkv.common_prefix import common_prefix
 from agentkv.engines.sim import SimEngine
 from agentkv.errors import SetupError
 from agentkv.trace import HashRequest, HashSession

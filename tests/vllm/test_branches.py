@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import agentkv as akv
-from agentkv.bench.common_prefix import common_prefix
+from agentkv.common_prefix import common_prefix
 from agentkv.engines import GenerateRequest, PrefillRequest, Usage
 from agentkv.engines.vllm import VLLMEngine
 
