@@ -131,14 +131,14 @@ class HostCopies:
         """How many copies a lease holds."""
         return len(self._of.get(token, ()))
 
-    def spare(self, token: str, needed: frozenset[bytes], most: int) -> None:
-        """Give up at most ``most`` copies that nothing else holds and no transfer needs, none of them ``needed``."""
+    def spare(self, token: str, digests: Sequence[bytes], most: int) -> None:
+        """Give up at most ``most`` copies among ``digests``, first to last, that nothing else holds or needs."""
         wanted = self.free + most
-        for digest in reversed(self.of(token)):
+        for digest in digests:
             if self.free >= wanted:
                 return
-            copy = self._copies[digest]
-            if digest not in needed and copy.ready and not copy.pins and copy.holders == {token}:
+            copy = self._copies.get(digest)
+            if copy is not None and copy.ready and not copy.pins and copy.holders == {token}:
                 self.discard(digest)
 
     def discard(self, digest: bytes) -> None:

@@ -162,17 +162,25 @@ class Demoter:
         return self.floor(lease) > self._own_from(lease)
 
     def _make_host_room(self, slots: int, newcomer: Lease, now: float, *, lose: bool) -> None:
-        """Give up copies for those of ``newcomer``: of what is in the pool too; to ``lose``, of what goes before it."""
+        """Give up copies for those of ``newcomer``: of what is in the pool too; to ``lose``, of what goes before it.
+
+        Those of what is in the pool only if it goes after ``newcomer``, else each would give up the other's for ever;
+        of any of it for a chain that a client asked to have out of the pool.
+        """
         copies = self._mover.copies
         if copies.free >= slots:
             return
         order = list(self._table.in_order())
         for lease in reversed(order):
-            if lease.token != newcomer.token and copies.count(lease.token) > len(lease.away):
-                copies.spare(lease.token, frozenset(lease.away), slots - copies.free)
-                self.changed(lease.token)
             if copies.free >= slots:
                 return
+            if lease.token == newcomer.token:
+                if newcomer.token not in self.asleep:
+                    break
+                continue
+            if copies.count(lease.token) > len(lease.away):
+                copies.spare(lease.token, lease.digests[: len(lease.blocks)], slots - copies.free)
+                self.changed(lease.token)
         self._full = not copies.free
         for lease in order if lose else ():
             if copies.free >= slots or eviction_key(lease) >= eviction_key(newcomer):

@@ -16,9 +16,8 @@ __all__ = ("Promoter",)
 #: A part of a chain is fetched from this share on of what makes a chain worth fetching: its computing would hold up
 #: everybody, its fetching nobody else.
 SMALL = 0.25
-#: Times that one request waits for copies before it goes on with what there is, and seconds that it waits for room.
+#: Times that one request waits for copies before it goes on with what there is.
 MAX_LOADS = 3
-MAX_WAIT = 10.0
 
 
 @define
@@ -63,9 +62,6 @@ class Promoter:
                 coming = sum(digest in self._mover.loading for digest in digests[hits:])
                 self._waits[request] = _Wait(now, blocks=coming)
             return True
-        if wait is not None and wait.lacks and now - wait.since > MAX_WAIT:
-            self._go_on(request, now)
-            return False
         if wait is not None and wait.lacks and any(name != request for name in self.claims):
             # Those before it have not found room in this step: nor will it.
             self.claims[request] = wait.lacks

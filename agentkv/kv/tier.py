@@ -54,6 +54,8 @@ class Tier:
         self._back = Promoter(leases, pool, mover, cost)
         self._uses: dict[str, str] = {}
         self._failed = 0
+        # Whether room was promised to a request since the last tick: what is free until then is meant for it.
+        self._promised = False
         self._moved = {"demote": 0, "promote": 0}
         self._table.watch = self._follow
         leases.parking = self
@@ -76,9 +78,10 @@ class Tier:
         room for them.
         """
         under_way = sum(self.mover.storing.values())
-        if under_way + self._out.store(deficit - under_way, "room", for_whom, now) > 0:
-            return True
-        return self.mover.copies.free >= deficit and self._out.engaged()
+        coming = under_way + self._out.store(deficit - under_way, "room", for_whom, now) > 0
+        promised = coming or (self.mover.copies.free >= deficit and self._out.engaged())
+        self._promised |= promised
+        return promised
 
     # Requests
 
@@ -158,7 +161,7 @@ class Tier:
 
         To be called before requests are looked at for a step.
         """
-        claimed = bool(self._back.claims)
+        claimed, self._promised = bool(self._back.claims) or self._promised, False
         self._back.claims.clear()
         if not self._table:
             return

@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from agentkv.kv import Directive, KVPolicy, PolicySettings
 
@@ -94,8 +101,9 @@ class World:
             self.start()
 
     def until(self, chain: str, n: int, **fields: Any) -> tuple[Any, int]:
-        """``ask``, with transfers carried out as long as the request waits."""
+        """``ask`` in steps, with transfers carried out between them, as long as the request waits."""
         for _ in range(20):
+            self.tier.tick(self.now)
             if (answer := self.ask(chain, n, **fields)) is not None:
                 return answer
             self.settle()
@@ -107,6 +115,16 @@ class World:
         assert self.tier.demote(token, 0.0) is None
         self.settle()
         return token
+
+    def come_to_rest(self) -> None:
+        """Steps without a request until nothing is moved any more."""
+        for _ in range(20):
+            self.tier.tick(self.now)
+            self.start()
+            if not self.going:
+                return
+            self.settle()
+        raise AssertionError("blocks are moved for ever")
 
     def kinds(self) -> list[str]:
         return [record.kind for record in self.policy.records.events()[0]]
@@ -318,6 +336,33 @@ def test_a_short_chain_is_recomputed_rather_than_moved() -> None:
     assert "lease.evict" in world.kinds()
 
 
+def test_copies_ahead_of_need_do_not_take_each_others_place() -> None:
+    world = World(size=24, slots=9, tier_reserve=0.7)
+    for chain in "abc":
+        world.until(chain, 6)
+    world.come_to_rest()
+    assert world.policy.records.blocks["transfer"] == 9, "host memory is filled once"
+
+
+def test_a_chain_that_is_sent_away_takes_the_place_of_copies_ahead_of_need() -> None:
+    world = World(size=24, slots=9, tier_reserve=0.7)
+    for reuse, chain in enumerate("abc"):
+        world.until(chain, 6, expected_reuse=float(reuse))
+    world.come_to_rest()
+    last = [lease.token for lease in world.policy.leases.table.in_order()][-1]
+    assert world.tier.demote(last, 0.0) is None
+    world.settle()
+    lease = world.policy.leases.table.get(last)
+    assert lease is not None and len(lease.away) == 6
+
+
+def test_what_was_made_free_for_one_who_waits_is_not_taken_by_loads_ahead_of_need() -> None:
+    world = World(size=40, slots=20, tier_reserve=0.0)
+    for chain in "ab":
+        world.until(chain, 18, expected_reuse=90.0)
+    world.until("new", 39, expected_reuse=1.0)
+
+
 def test_a_full_host_memory_keeps_what_is_wanted_sooner() -> None:
     world = World(size=40, slots=20, tier_reserve=0.0)
     far = world.until("far", 18, expected_reuse=90.0)[0]
@@ -403,9 +448,9 @@ def test_a_wait_counts_the_blocks_that_were_on_their_way_already() -> None:
 class Machine(RuleBasedStateMachine):
     """Chains that grow, wait, come back, fail to, end; copies that take their time; resets."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.world = World(tier_reserve=0.3)
+    @initialize(slots=st.sampled_from([12, SLOTS]), reserve=st.sampled_from([0.0, 0.3, 0.7]))
+    def begin(self, slots: int, reserve: float) -> None:
+        self.world = World(slots=slots, tier_reserve=reserve)
         self.tokens: dict[str, str] = {}
         self.lengths: dict[str, int] = {}
         self.epochs = count()
@@ -449,6 +494,10 @@ class Machine(RuleBasedStateMachine):
             getattr(self.world.tier, what)(self.tokens[chain], self.world.now)
 
     @rule()
+    def come_to_rest(self) -> None:
+        self.world.come_to_rest()
+
+    @rule()
     def reset(self) -> None:
         self.world.reset()
         self.tokens.clear()
@@ -465,7 +514,7 @@ class Machine(RuleBasedStateMachine):
         self.world.settle()
         self.world.check()
         assert self.world.pool.free == SIZE
-        assert self.world.tier.mover.copies.free == SLOTS
+        assert self.world.tier.mover.copies.free == self.world.tier.mover.copies.slots
 
 
 def test_the_laws_hold_after_any_sequence_of_operations() -> None:

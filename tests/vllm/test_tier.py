@@ -134,7 +134,6 @@ async def test_an_idle_engine_promotes(vllm_engine: VLLMEngine, ranks: int) -> N
     await check_clean(vllm_engine, token)
 
 
-@pytest.mark.xfail(strict=False, reason="a request can wait for room that nobody makes, then computes its chain anew")
 async def test_chains_that_do_not_fit_together_all_stay_alive(vllm_engine: VLLMEngine) -> None:
     before = (await vllm_engine.kv("stats", {}))["records"]
     chains = [tokens(CHAIN) for _ in range(6)]
