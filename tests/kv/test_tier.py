@@ -353,7 +353,8 @@ def test_a_chain_that_is_sent_away_takes_the_place_of_copies_ahead_of_need() -> 
     assert world.tier.demote(last, 0.0) is None
     world.settle()
     lease = world.policy.leases.table.get(last)
-    assert lease is not None and len(lease.away) == 6
+    assert lease is not None
+    assert len(lease.away) == 6
 
 
 def test_what_was_made_free_for_one_who_waits_is_not_taken_by_loads_ahead_of_need() -> None:
