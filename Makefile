@@ -10,8 +10,6 @@ export PYTHONDONTWRITEBYTECODE :=
 # Material's banner about its successor would be in every build's output.
 export NO_MKDOCS_2_WARNING := 1
 
-MARKERS := $(if $(filter vllm,$(ENGINE)),not soak,not soak and not vllm)
-
 .PHONY: demo test check bench docs soak help clean
 .DEFAULT_GOAL := help
 
@@ -24,7 +22,8 @@ demo: $(VENV)/.stamp-demo-$(ENGINE) ## plan, act, observe, replan on vLLM's CPU 
 
 test: $(VENV)/.stamp-test-$(ENGINE) ## all tests, those with a real vLLM engine included (minutes)
 	@if [ "$(ENGINE)" != vllm ]; then echo "vLLM's CPU build is not used here: tests that need it are left out."; fi
-	@$(PY) -m pytest -q -m "$(MARKERS)"
+	@$(PY) -m pytest -q -m "not soak and not vllm" -n auto --maxprocesses 4; status=$$?; \
+	if [ "$(ENGINE)" = vllm ]; then $(PY) -m pytest -q -m "not soak and vllm" || status=$$?; fi; exit $$status
 
 check: $(VENV)/.stamp-check ## lint, format, types, project rules, documentation
 	$(VENV)/bin/ruff check .

@@ -104,7 +104,6 @@ def test_form_of_each_type(value: object, text: str) -> None:
 @pytest.mark.parametrize(
     "value",
     [b"x", bytearray(b"x"), [b"x"], {"a": b"x"}, {b"x": 1}, object(), [lambda: 0], iter([1]), (x for x in "a"), int],
-    ids=repr,
 )
 def test_a_type_without_json_form_is_refused_by_name(value: object) -> None:
     with pytest.raises(ToolError, match=r"^a \w+ has no JSON form; return str"):
