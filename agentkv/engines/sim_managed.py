@@ -117,14 +117,15 @@ class ManagedScheduler(Scheduler):
             managed = bool(self.requests.directives)
             step = super().schedule()
             if managed:
-                self._shares.cost.planned(step, (tokens for _, tokens in step.rows), self._now())
+                rows = ((request.request_id, tokens) for request, tokens in step.rows)
+                self._shares.planned(step, rows, self._now())
             # A prefetch that found no room stood before others: without it they may start.
             if not self._end_doomed() or step.rows:
                 return step
 
     def complete(self, step: Step) -> list[SimRequest]:
         """Apply a step that has run, see ``Scheduler.complete``, and take note of how long it took."""
-        self._shares.cost.ended(step, self._now())
+        self._shares.ended(step, self._now())
         return super().complete(step)
 
     def _look_for_copies(self) -> None:
@@ -178,6 +179,7 @@ class ManagedScheduler(Scheduler):
                 decoding=len(begun) - len(prefilling),
                 is_resume=self.requests.is_resume,
                 step_tokens=self._max_num_batched_tokens,
+                now=self._now(),
             )
         running = [name for name in self.running if name in prefetches]
         for name in running:

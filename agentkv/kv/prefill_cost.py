@@ -57,3 +57,7 @@ class PrefillCost:
             return None
         own, sequence, token = self._fit.solve()
         return (own + decoding * sequence) / token if token > 0 else None
+
+    def seconds(self, tokens: int) -> float:
+        """By how much so many tokens make a step longer: a guess at first."""
+        return tokens * self._fit.solve()[2]

@@ -1,7 +1,8 @@
 """What of an engine's step is left for prefetches, and for cold prompts while others decode or wait."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from agentkv.kv.cold_load import ColdLoad
 from agentkv.kv.prefill_cost import PrefillCost
 
 __all__ = ("StepShares",)
@@ -13,6 +14,9 @@ PARTS = 4
 PATIENCE = 3
 # More cold prompts than this hold up each other, and no step is kept free of them.
 CROWD = 2
+# Share of the engine's time that cold prompts may take before parts do more harm than good: parts make more steps of
+# the same tokens, and where there is no time for that every cold prompt waits for all before it.
+BUSY = 0.5
 # Of a step's tokens, the least that a part may be, and what it is until the steps' cost is known.
 LEAST, UNKNOWN = 1 / 16, 1 / 2
 
@@ -24,11 +28,12 @@ class StepShares:
     arrives meanwhile may have to wait for the step behind, too; and nothing in a step in which a resume is prefilled,
     unless they got nothing three times. More than two cold prompts hold up each other: they get half of
     every step. A prompt of which no more is left than what the step takes without it counts
-    as everybody else's work.
+    as everybody else's work. Where cold prompts take half of the engine's time they get whole steps.
     """
 
     def __init__(self, prefetch_step: int | None) -> None:
         self.cost = PrefillCost()
+        self.load = ColdLoad()
         self._prefetch_step = prefetch_step
         self._prefetch = prefetch_step or 0
         self._step_tokens = self._decoding = 0
@@ -40,8 +45,8 @@ class StepShares:
 
     @property
     def limits_cold(self) -> bool:
-        """Whether anybody decodes or waits who could be held up by a cold prompt."""
-        return self._resumes or self._decoding > 0
+        """Whether anybody decodes or waits who could be held up by a cold prompt, and the engine has time for parts."""
+        return (self._resumes or self._decoding > 0) and self.load.share < BUSY
 
     def open(
         self,
@@ -51,22 +56,36 @@ class StepShares:
         decoding: int,
         is_resume: Callable[[str], bool],
         step_tokens: int,
+        now: float,
     ) -> None:
-        """Begin a step. Prefetches apart, ``waiting`` are to start, first in line first, ``prefilling`` are in the
-        middle of their prompts, and so many sequences are ``decoding``. Prefetches get nothing while others wait.
+        """Begin a step at ``now``, engine seconds; prefetches get nothing while others wait.
+
+        Prefetches apart, ``waiting`` are to start, first in line first, ``prefilling`` are in the middle of their
+        prompts, and so many sequences are ``decoding``.
         """
         share = max(1, step_tokens // 2) if self._prefetch_step is None else self._prefetch_step
         self._prefetch = 0 if waiting else share
         self._passed = self._passed + 1 if self._asked and not self._given else 0
         self._rests, self._given, self._asked = self._given, False, False
-        begun = sum(map(is_resume, prefilling))
-        resumes = sum(map(is_resume, waiting))
-        cold = len(waiting) + len(prefilling) - resumes - begun
+        cold = [name for name in (*waiting, *prefilling) if not is_resume(name)]
+        self.load.look(cold, now)
+        resumes = len(waiting) + len(prefilling) - len(cold)
         # A cold prompt that may be passed no more keeps whoever stands behind it waiting.
-        first_in_line = bool(resumes) and not is_resume(waiting[0])
-        self._resumes, self._decoding, self._step_tokens = resumes + begun > 0, decoding, step_tokens
-        self._crowd = cold > CROWD or first_in_line
+        first_in_line = bool(waiting) and not is_resume(waiting[0]) and any(map(is_resume, waiting))
+        self._resumes, self._decoding, self._step_tokens = resumes > 0, decoding, step_tokens
+        self._crowd = len(cold) > CROWD or first_in_line
         self._part = None
+
+    def planned(self, step: object, rows: Iterable[tuple[str, int]], now: float) -> None:
+        """``step`` is to compute so many tokens for each of these requests."""
+        rows = tuple(rows)
+        self.cost.planned(step, (tokens for _, tokens in rows), now)
+        if cold := sum(tokens for name, tokens in rows if tokens > 1 and name in self.load):
+            self.load.computed(self.cost.seconds(cold))
+
+    def ended(self, step: object, now: float) -> None:
+        """``step`` has been computed."""
+        self.cost.ended(step, now)
 
     def prefetch(self, tokens: int) -> int:
         """How many of ``tokens`` a prefetch may compute; they are gone from its share."""

@@ -152,7 +152,7 @@ class KVManager:
         """Take note of the requests that start in ``step``, and of what they found cached."""
         work = self.policy.work
         if self.directives:
-            self.shares.cost.planned(step, step.num_scheduled_tokens.values(), self.now())
+            self.shares.planned(step, step.num_scheduled_tokens.items(), self.now())
         for new in step.scheduled_new_reqs:
             if new.req_id in self.directives:
                 work.started(new.req_id, new.num_computed_tokens)
@@ -164,7 +164,7 @@ class KVManager:
 
     def ended(self, step: Any) -> None:
         """Take note of how long ``step`` took."""
-        self.shares.cost.ended(step, self.now())
+        self.shares.ended(step, self.now())
 
     # Shares of a step
 
@@ -178,6 +178,7 @@ class KVManager:
             decoding=len(begun) - len(prefilling),
             is_resume=self.requests.is_resume,
             step_tokens=step_tokens,
+            now=self.now(),
         )
 
     def cap(self, request: Any, num_new_tokens: int) -> int:

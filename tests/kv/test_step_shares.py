@@ -1,5 +1,6 @@
 """The shares of a step, and what they are derived from."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,10 +12,17 @@ from agentkv.kv import PrefillCost, StepShares
 STEP = 64
 
 
-def begin(shares: StepShares, waiting: str = "", *, decoding: int = 0, step_tokens: int = STEP) -> StepShares:
-    """Begin a step with these waiting, first first: cold prompts (c) and resumes (r)."""
+def begin(
+    shares: StepShares, waiting: Sequence[str] = "", *, decoding: int = 0, step_tokens: int = STEP, now: float = 0.0
+) -> StepShares:
+    """Begin a step with these waiting, first first: resumes (r) and cold prompts (all others)."""
     shares.open(
-        waiting=waiting, prefilling="", decoding=decoding, is_resume=lambda name: name == "r", step_tokens=step_tokens
+        waiting=waiting,
+        prefilling="",
+        decoding=decoding,
+        is_resume=lambda name: name == "r",
+        step_tokens=step_tokens,
+        now=now,
     )
     return shares
 
@@ -65,6 +73,27 @@ def test_no_cold_prompt_stands_still(steps: list[tuple[str, int, int]]) -> None:
         given.append(shares.cold(tokens))
         assert 0 <= given[-1] <= tokens
     assert all(sum(given[start : start + 4]) > 0 for start in range(len(given) - 3))
+
+
+def one_after_the_other(shares: StepShares, every: float, prompts: int = 12) -> StepShares:
+    """A cold prompt of 1,000 tokens, which take a second, at once in a step, ``every`` so many seconds."""
+    shares.cost = learnt(0.02, 0.0002, 0.001)
+    for number in range(prompts):
+        begin(shares, [f"c{number}"], decoding=3, now=number * every)
+        shares.planned(number, [(f"c{number}", 1000), *((f"d{each}", 1) for each in range(3))], number * every)
+        shares.ended(number, number * every + 1.0206)
+    return shares
+
+
+@pytest.mark.parametrize(("every", "given"), [(4.0, 32), (1.2, 500)])
+def test_cold_prompts_get_whole_steps_where_there_is_no_time_for_parts(every: float, given: int) -> None:
+    shares = one_after_the_other(StepShares(None), every)
+    assert begin(shares, "c", decoding=3, now=12 * every).cold(500) == given
+
+
+def test_parts_are_back_when_cold_prompts_have_become_few() -> None:
+    shares = one_after_the_other(StepShares(None), 1.2)
+    assert begin(shares, "r", decoding=3, now=40.0).limits_cold
 
 
 def learnt(own: float, sequence: float, token: float, steps: int = 40) -> PrefillCost:
