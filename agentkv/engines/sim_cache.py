@@ -71,6 +71,8 @@ class BlockPool:
         self.evictions = 0
         self._blocks = [Block(index) for index in range(size)]
         self._free: OrderedDict[int, Block] = OrderedDict((block.id, block) for block in self._blocks)
+        # Those of them that hold no content: they stand before all others, and are many.
+        self._empty = size
         # Free blocks whose content nobody will ask for: reused behind those without content, before all others.
         self._dead: OrderedDict[int, Block] = OrderedDict()
         # Equal content can sit in several blocks (two requests computed it at once): the oldest one serves hits, the
@@ -104,7 +106,9 @@ class BlockPool:
         """Add a user to each block; a free one leaves the queue."""
         for block in blocks:
             if block.refs == 0:
-                del (self._dead if block.id in self._dead else self._free)[block.id]
+                queue = self._dead if block.id in self._dead else self._free
+                del queue[block.id]
+                self._empty -= queue is self._free and block.key is None
             block.refs += 1
 
     def take(self, count: int) -> list[Block]:
@@ -144,6 +148,7 @@ class BlockPool:
                     keyless.append(block)
         for block in reversed(keyless):
             self._free.move_to_end(block.id, last=False)
+        self._empty += len(keyless)
 
     def release_dead(self, blocks: Iterable[Block]) -> int:
         """Take a user from each block, as ``release``, where nobody will ask for the content again.
@@ -162,12 +167,7 @@ class BlockPool:
 
     def worthless(self, limit: int) -> int:
         """Free blocks with no content or a dead one, counted up to ``limit``."""
-        empty = 0
-        for block in self._free.values():
-            if block.key is not None or empty >= limit:
-                break
-            empty += 1
-        return min(limit, empty + len(self._dead))
+        return min(limit, self._empty + len(self._dead))
 
     def forget_all(self) -> bool:
         """Empty the cache; False, and nothing done, while blocks are in use."""
@@ -177,6 +177,7 @@ class BlockPool:
             block.key = None
         self._cached.clear()
         self._doubles.clear()
+        self._empty = self.size
         self._free.update(self._dead)
         self._dead.clear()
         return True
@@ -192,6 +193,8 @@ class BlockPool:
                 doubles = self._doubles.get(block.key, {})
                 found = self._cached.get(block.key) is block or doubles.get(block.id) is block
                 assert found, f"block {block.id} has a key that finds nothing"
+        without_content = [block.key is None for block in self._free.values()]
+        assert without_content == [place < self._empty for place in range(len(self._free))], "empty blocks stand first"
         for key, block in self._cached.items():
             assert block.key == key, f"key {key.hex()} finds another's block"
         for key, doubles in self._doubles.items():
@@ -204,7 +207,9 @@ class BlockPool:
             first = next(iter(self._free.values()), None)
             if first is None or first.key is not None:
                 return self._dead.popitem(last=False)[1]
-        return self._free.popitem(last=False)[1]
+        block = self._free.popitem(last=False)[1]
+        self._empty -= block.key is None
+        return block
 
     def _forget(self, block: Block) -> None:
         key, block.key = block.key, None
