@@ -1,6 +1,7 @@
 """Policy of prefilling ahead and of what a run will need, pure."""
 
-from agentkv.follow.cost import GUESS, Load, StepTimes, next_prefill, pays
+from agentkv.follow.arrivals import Arrivals
+from agentkv.follow.cost import GUESS, Load, StepTimes, most_at_once, next_prefill, pays
 from agentkv.follow.history import RESULT_GUESSED, ToolTimes, WorkingSets
 from agentkv.follow.memo import Memo, Memos, PredictedResult
 from agentkv.follow.meter import Meter, Metered
@@ -12,6 +13,7 @@ from agentkv.follow.trust import Trust, Trusts
 __all__ = (
     "GUESS",
     "RESULT_GUESSED",
+    "Arrivals",
     "Load",
     "Memo",
     "Memos",
@@ -29,6 +31,7 @@ __all__ = (
     "chances",
     "follows",
     "missing_tokens",
+    "most_at_once",
     "most_valuable",
     "next_prefill",
     "pays",

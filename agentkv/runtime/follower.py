@@ -126,11 +126,14 @@ class Follower:
         if not missing or not self._pace.wanted(self._config.kv_transfer_mode, len(tip.chain), missing):
             return False
         tokens = await self._when_it_pays(missing)
-        if not tokens or not await self._tenure.begin():
-            return False
-        end = start // block * block + tokens
-        async with self._prefetches:
-            return await self._send(tip, start, end, keys[: end // block])
+        try:
+            if not tokens or not await self._tenure.begin():
+                return False
+            end = start // block * block + tokens
+            async with self._prefetches:
+                return await self._send(tip, start, end, keys[: end // block])
+        finally:
+            self._pace.over(tokens)
 
     def _lacks(self, tip: Tip) -> tuple[Sequence[bytes], int, int]:
         """The keys of the tip's blocks, its tokens believed cached, and those that whole blocks lack."""

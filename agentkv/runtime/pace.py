@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import anyio
-from attrs import frozen
+from attrs import define, frozen
 
 from agentkv.config import KVConfig, TransferMode
 from agentkv.engines.base import Engine
-from agentkv.follow import Load, Meter, Metered, StepTimes, follows, next_prefill, pays
+from agentkv.follow import Arrivals, Load, Meter, Metered, StepTimes, follows, most_at_once, next_prefill, pays
 
 __all__ = ("Generating", "Pace", "Prefetching")
 
@@ -16,24 +16,29 @@ __all__ = ("Generating", "Pace", "Prefetching")
 STEP_GUESSED = 256
 
 
-@frozen
+@define
 class _Offer:
     missing: int
     step: int
     taken: anyio.Event
+    tokens: int = 0
 
 
 class Pace:
     """Knows the load that a runtime puts on its engine, and holds prefetches back while they would hurt.
 
-    What waits is offered together: many small prefetches that are not worth a step each can be worth one step.
+    What waits is offered together: many small prefetches that are not worth a step each can be worth one step. What
+    goes together is one step that whoever asks meanwhile may have to wait for, and is bounded as such.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._meter = Meter()
+        self._arrivals = Arrivals()
         self._offers: dict[int, _Offer] = {}
         self._offered = self._count = 0
+        # Tokens that may go or have gone to the engine, of prefetches that are not over.
+        self._booked = 0
 
     @property
     def load(self) -> Load:
@@ -55,8 +60,12 @@ class Pace:
         return follows(mode, known) and (mode != "auto" or pays(self.load, self.times, missing))
 
     async def ready(self, missing: int, step: int) -> int:
-        """Wait until it is worth prefilling ``missing`` tokens; returns how many of them, at most ``step``, go now."""
+        """Wait until it is worth prefilling ``missing`` tokens; returns how many of them, at most ``step``, go now.
+
+        Tell ``over`` when they have been prefilled, or will not be.
+        """
         if tokens := self._next(self.load, missing, step, self._offered):
+            self._booked += tokens
             # The others ride along: what they cost is paid already.
             self._release()
             return tokens
@@ -66,14 +75,25 @@ class Pace:
         self._offered += missing
         try:
             await offer.taken.wait()
+        except BaseException:
+            self.over(offer.tokens)
+            raise
         finally:
             self._withdraw(number)
-        return self._next(Load(), missing, step, 0)
+        return offer.tokens
+
+    def over(self, tokens: int) -> None:
+        """So many tokens that were to go are no longer in the engine, whatever became of them."""
+        if tokens:
+            self._booked -= tokens
+            self._look()
 
     @contextmanager
     def generation(self, tokens: int) -> Iterator["Generating"]:
         """While the body runs, a generation is in the engine that is expected to compute ``tokens`` of its prompt."""
-        metered = self._meter.generation(self._engine.clock.now(), tokens)
+        now = self._engine.clock.now()
+        self._arrivals.add(now)
+        metered = self._meter.generation(now, tokens)
         try:
             yield Generating(metered, self._engine.clock.now, self._look)
         finally:
@@ -96,12 +116,19 @@ class Pace:
 
     def _release(self) -> None:
         for number, offer in tuple(self._offers.items()):
+            offer.tokens = self._next(Load(), offer.missing, offer.step, 0)
+            if not offer.tokens:
+                break
+            self._booked += offer.tokens
             offer.taken.set()
             self._withdraw(number)
 
     def _next(self, load: Load, missing: int, step: int, offered: int) -> int:
-        block = self._engine.info.block_size
-        return next_prefill(load, self.times, missing, block=block, step=step, offered=offered)
+        block, gap = self._engine.info.block_size, self._arrivals.gap(self._engine.clock.now())
+        room = most_at_once(self.load, self.times, gap, most=step) - self._booked
+        if self._booked and room < block:
+            return 0
+        return next_prefill(load, self.times, missing, block=block, step=max(room, block), offered=offered)
 
     def _withdraw(self, number: int) -> None:
         if (offer := self._offers.pop(number, None)) is not None:

@@ -1,9 +1,11 @@
 """When a prefetch is worth its share of a step."""
 
+from math import inf
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkv.follow import Load, StepTimes, next_prefill, pays
+from agentkv.follow import Load, StepTimes, most_at_once, next_prefill, pays
 
 # What was measured of an 8B model on one H200, and of a 135M model on two cores.
 GPU = StepTimes(base_s=0.00486, decode_seq_s=0.000139, launch_s=0.010, token_s=1 / 30_000)
@@ -55,3 +57,20 @@ def test_in_auto_mode_a_saving_that_nobody_would_see_is_no_saving() -> None:
     assert not pays(IDLE, GPU, 16)
     assert pays(IDLE, GPU, 300)
     assert pays(IDLE, CPU, 32)
+
+
+@given(load=loads, times=times, gap=seconds, most=st.integers(1, 10_000))
+def test_together_they_take_no_more_than_the_step_would_or_than_there_is_time(
+    load: Load, times: StepTimes, gap: float, most: int
+) -> None:
+    room = most_at_once(load, times, gap, most=most)
+    assert 0 <= room <= most
+    assert room * times.token_s <= max(times.step_s(load.decoding, 0), gap) + 1e-9
+    assert room <= most_at_once(load, times, 2 * gap, most=most)
+
+
+def test_what_goes_at_once_is_little_while_many_ask() -> None:
+    often, rarely = (most_at_once(IDLE, GPU, gap, most=4096) for gap in (0.002, 0.4))
+    assert often == int(GPU.step_s(0, 0) / GPU.token_s)
+    assert rarely == int(0.3 * 0.4 / GPU.token_s)
+    assert most_at_once(IDLE, GPU, inf, most=4096) == 4096
