@@ -1,6 +1,7 @@
 """A subprocess' output as text, while it runs."""
 
 import codecs
+import math
 import os
 import subprocess
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -14,8 +15,10 @@ from agentkv.errors import ToolError, ToolFailed
 
 __all__ = ("process",)
 
-# Seconds between the request to end and the end that nobody can refuse.
+# Seconds between the request to end and the end that nobody can refuse; and, after a process has ended, until what it
+# left behind is no more listened to, which is looked at so often.
 GRACE = 2.0
+LOOK = 0.2
 
 
 async def process(
@@ -30,7 +33,8 @@ async def process(
 
     No shell is involved: each element is one argument as it is. Standard input is empty. ``env`` replaces the
     environment. Bytes that are not in ``encoding`` become U+FFFD. When the tool is cancelled or times out, the process
-    and those in its group are ended: asked first, then killed.
+    and those in its group are ended: asked first, then killed. What it leaves running when it ends is heard for two
+    more seconds at most, and then ended too.
 
     Raises ``ToolFailed`` with the exit status if that is not 0 and ``check`` is set, and ``ToolError`` where ``argv``
     is no list or empty, or cannot be run, and where ``encoding`` is none of text.
@@ -41,8 +45,7 @@ async def process(
     decoder = _decoder(encoding)
     child = await _start(argv, cwd, env)
     try:
-        assert child.stdout is not None
-        async for data in child.stdout:
+        async for data in _output(child):
             if text := decoder.decode(data):
                 yield text
         if text := decoder.decode(b"", final=True):
@@ -80,6 +83,23 @@ async def _start(
         )
     except (OSError, ValueError, TypeError) as error:
         raise ToolError(f"stream.process() cannot run {argv[0]!r}: {error}") from error
+
+
+async def _output(child: Process) -> AsyncGenerator[bytes, None]:
+    """What the process writes; what it started and left behind may hold the pipe open for as long as it lives."""
+    assert child.stdout is not None
+    until = math.inf
+    while anyio.current_time() < until:
+        data = b""
+        with anyio.move_on_after(LOOK):
+            try:
+                data = await child.stdout.receive()
+            except anyio.EndOfStream:
+                return
+        if child.returncode is not None:
+            until = min(until, anyio.current_time() + GRACE)
+        if data:
+            yield data
 
 
 async def _end(child: Process) -> None:

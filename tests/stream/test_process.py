@@ -54,6 +54,15 @@ async def test_a_character_in_two_pieces_is_one() -> None:
     assert await read(python(program)) == "é"
 
 
+async def test_it_does_not_wait_for_what_a_process_leaves_behind() -> None:
+    left = "import time; time.sleep(600)"
+    program = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {left!r}]).pid)"
+    with anyio.fail_after(20):
+        pid = int(await read(python(program)))
+        while Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
+            await anyio.sleep(0.01)
+
+
 @pytest.mark.parametrize("ignores", [False, True])
 async def test_a_cancelled_process_ends_with_all_that_it_started(tmp_path: Path, ignores: bool) -> None:
     handler = "signal.signal(signal.SIGTERM, signal.SIG_IGN);" if ignores else ""
