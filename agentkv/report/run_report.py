@@ -22,9 +22,9 @@ class RunReport:
 
     ``abandoned`` names sync tools whose worker thread was still running when nobody waited for it any more,
     ``refused`` says why the engine gave no lease, or less of one, where it did not. ``branches`` are those that ended,
-    by place, and how: ``done``, ``failed`` or ``cancelled``; ``failures`` says why they failed. ``incidents`` sum up,
-    from the run's end on, what the engine did to its KV, and to that of others for its requests, beside the ordinary
-    course. ``sources`` divide what was prefilled ahead by where its text came from.
+    by place, and how: ``done``, ``adopted`` (it won its join), ``failed`` or ``cancelled``; ``failures`` says why they
+    failed. ``incidents`` sum up, from the run's end on, what the engine did to its KV, and to that of others for its
+    requests, beside the ordinary course. ``sources`` divide what was prefilled ahead by where its text came from.
     """
 
     run_id: str

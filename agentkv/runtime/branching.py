@@ -276,6 +276,7 @@ def _adopt(program: Program, state: State, label: str, at: float) -> Step:
     judge = (joining.side_id(state.branching, join),) if join.name in program.branches else ()
     losers = (*(branch.id for branch in state.branching.branches if branch is not winner), *judge)
     own, end = winner.state, winner.state.end
+    state = evolve(state, branching=state.branching.having(evolve(winner, status="adopted")))
     state = evolve(
         parted(program, state),
         messages=own.messages,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Branch", "BranchStatus", "Branching")
 
-BranchStatus = Literal["running", "done", "failed", "cancelled"]
+BranchStatus = Literal["running", "done", "adopted", "failed", "cancelled"]
 
 
 @frozen(kw_only=True)

@@ -61,7 +61,10 @@ class Slot:
 
 
 class BranchEnd(NamedTuple):
-    """How a branch ended, and ``why`` if it failed; a ``cancelled`` one lost, was late, or ran when its run ended."""
+    """How a branch ended, and ``why`` if it failed.
+
+    An ``adopted`` one won its join; a ``cancelled`` one lost, was late, or ran when its run ended.
+    """
 
     branch: Path
     status: BranchStatus

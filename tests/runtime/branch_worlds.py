@@ -181,7 +181,7 @@ class Oracle:
         done = {
             name: self.run(body, [*trunk, Message(role="user", content=text)], f"{at}.{name}")
             for name, text in node.declared
-            if self.statuses[f"{at}.{name}"] == "done"
+            if self.statuses[f"{at}.{name}"] in ("done", "adopted")
         }
         beside = f"{place}>{join.name}" if place else join.name
         if join.adopts:

@@ -92,7 +92,7 @@ async def test_losers_give_their_blocks_back_before_the_winner_goes_on(runtime: 
             if event.type == "generation_asked" and event.node == "go":
                 stats, prompt = await rt.engine.stats(), event.prompt
         result = await run.result()
-    assert dict(result.kv.branches)["ways.east"] == "done"
+    assert dict(result.kv.branches)["ways.east"] == "adopted"
     assert stats.get("leases_by_class", {}).get("branch", 0) == 0
     # the winner's blocks, those of the request that has just been sent, and an anchor's
     assert stats["pool_blocks"] - stats["free_blocks"] <= -(-prompt // BLOCK) + 2

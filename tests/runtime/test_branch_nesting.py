@@ -142,7 +142,7 @@ async def test_a_fork_in_a_loop(runtime: Open, store: MemoryStore) -> None:
         turns |= {f"{place}.{way}": [say(f"{place} {way}. " * (n + 1) * 9)] for n, way in enumerate(WAYS)}
     result = await finished(runtime, store, g, turns)
     assert result.output == "Enough."
-    assert [place for place, status in result.kv.branches if status == "done"] == [
+    assert [place for place, status in result.kv.branches if status == "adopted"] == [
         "ways.cheap",
         "ways#2.cheap",
         "ways#3.cheap",

@@ -100,7 +100,12 @@ async def test_a_judge_names_the_branch_that_goes_on(runtime: Open, store: Memor
         turns = script(best_judge=[label("safe", "It is safe.")])
         result = await finished(runtime, store, forked(akv.winner(judge=judge)), turns)
         assert contents(result)[2:] == ["Safest fix.", "safe is the way. " * 16, "Done."]
-        assert dict(result.kv.branches) == {**{f"ways.{n}": "done" for n in WAYS}, "best.judge": "done"}
+        assert dict(result.kv.branches) == {
+            "ways.cheap": "done",
+            "ways.safe": "adopted",
+            "ways.fast": "done",
+            "best.judge": "done",
+        }
 
 
 async def test_a_node_may_judge(runtime: Open, store: MemoryStore) -> None:
@@ -130,7 +135,7 @@ async def test_a_function_names_the_branch_that_goes_on(runtime: Open, store: Me
 async def test_the_first_branch_goes_on_and_the_others_are_cancelled(runtime: Open, store: MemoryStore) -> None:
     result = await finished(runtime, store, forked(akv.first()), script())
     assert contents(result)[2] == "Cheapest fix."
-    assert result.kv.branches == (("ways.cheap", "done"), ("ways.safe", "cancelled"), ("ways.fast", "cancelled"))
+    assert result.kv.branches == (("ways.cheap", "adopted"), ("ways.safe", "cancelled"), ("ways.fast", "cancelled"))
     report = result.kv.steps[-1]
     assert (report.node, report.computed < 64) == ("report", True)
 
