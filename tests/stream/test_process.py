@@ -59,8 +59,7 @@ async def test_it_does_not_wait_for_what_a_process_leaves_behind() -> None:
     program = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {left!r}]).pid)"
     with anyio.fail_after(20):
         pid = int(await read(python(program)))
-        while Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
-            await anyio.sleep(0.01)
+        await anyio.to_thread.run_sync(_until_gone, pid)
 
 
 @pytest.mark.parametrize("ignores", [False, True])
