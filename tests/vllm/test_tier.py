@@ -261,7 +261,8 @@ async def test_the_chain_of_a_request_that_is_aborted_while_it_decodes_leaves_an
     await until(vllm_engine, lambda stats: stats["free_blocks"] == stats["pool_blocks"])
     await crowd_out(vllm_engine)
     answer = await ask(vllm_engine, longer, lease(lease=token, resume=True, ttl=0.0))
-    assert answer.cached == CHAIN
+    # The block behind the chain that the aborted request had filled may be in the pool still.
+    assert CHAIN <= answer.cached <= CHAIN + BLOCK
     assert answer.ids == await cold(vllm_engine, longer)
     await check_clean(vllm_engine, token)
 
