@@ -146,10 +146,10 @@ async def test_an_idle_engine_promotes(vllm_engine: VLLMEngine, ranks: int) -> N
 
 
 class Agents:
-    """Four chains that are resumed in turn, each while the others do what keeps it waiting, and grow by it."""
+    """Four chains that are resumed in turn, each while the others do what keeps it waiting, by results of 100 tokens."""
 
     def __init__(self, engine: VLLMEngine) -> None:
-        self.chains = [tokens(12 * BLOCK) for _ in range(4)]
+        self.chains = [tokens(BLOCK) for _ in range(4)]
         self.grants: list[str] = []
         self.seconds: dict[str, list[float]] = {"whole": [], "half": []}
         self._engine = engine
@@ -162,7 +162,7 @@ class Agents:
         """Resume each so many times; ``pool`` is where the seconds go, warming up to none."""
         for n, chain in enumerate(self.chains * rounds):
             known = (len(chain) - 1) // BLOCK * BLOCK
-            chain.extend(tokens(36))
+            chain.extend(tokens(100))
             directive = lease(lease=self.grants[n % len(self.grants)], resume=True, expected_reuse=1.0)
             answer = await ask(self._engine, chain, directive, most=1)
             assert answer.cached >= known, "no full block is computed twice"
@@ -175,10 +175,10 @@ async def test_with_half_a_pool_nothing_is_computed_twice_and_resumes_wait_littl
     await agents.begin()
     await agents.resume("warm up")
     await agents.resume("whole", 2)
-    # At the end of the next rounds the chains hold 72 blocks, and of 128 they have 36 for themselves.
+    # At the end of the next rounds the chains hold 64 blocks, and of 128 they have 32 for themselves.
     anchor = lease(lease_class="anchor")
-    anchors = [(await ask(vllm_engine, tokens(46 * BLOCK + 1), anchor, most=1)).token for _ in range(2)]
-    await agents.resume("half", 3)
+    anchors = [(await ask(vllm_engine, tokens(48 * BLOCK + 1), anchor, most=1)).token for _ in range(2)]
+    await agents.resume("half", 2)
     stats = await still(vllm_engine)
     await vllm_engine.kv("release", {"tokens": anchors})
     await agents.resume("warm up")
@@ -188,7 +188,7 @@ async def test_with_half_a_pool_nothing_is_computed_twice_and_resumes_wait_littl
     print(f"TTFT {1000 * whole:.0f} ms with all of the pool, {1000 * half:.0f} ms with half of it; {moved}")
     lost = {kind: n - before["records"].get(kind, 0) for kind, n in stats["records"].items() if ".evict" in kind}
     assert not any(lost.values()), lost
-    assert moved["fetched"] > 60
+    assert moved["fetched"] > 40
     assert half <= 1.3 * whole
     longer = [*agents.chains[0], 5]
     assert (await ask(vllm_engine, longer, lease(ttl=0.0))).ids == await cold(vllm_engine, longer)
