@@ -146,7 +146,7 @@ async def test_an_idle_engine_promotes(vllm_engine: VLLMEngine, ranks: int) -> N
 
 
 class Agents:
-    """Four chains that are resumed in turn, each while the others do what keeps it waiting, by results of 100 tokens."""
+    """Four chains that are resumed in turn by results of 100 tokens, each while the others do what keeps it waiting."""
 
     def __init__(self, engine: VLLMEngine) -> None:
         self.chains = [tokens(BLOCK) for _ in range(4)]
