@@ -11,6 +11,7 @@ from typing import Any
 
 from attrs import asdict, evolve, frozen
 
+from agentkv.bench.columns import aligned
 from agentkv.chain import ChatFormat, Message
 from agentkv.common_prefix import common_prefix
 from agentkv.errors import SetupError, SpecialTokenError, TemplateError
@@ -185,9 +186,4 @@ def predictor_lines(result: Mapping[str, Any]) -> list[str]:
                 counts = (f"{each[name]:,}" for name in ("guesses", "predicted", "used", "wasted"))
                 right = f"{each['used'] / each['predicted']:.0%}" if each["predicted"] else ""
                 rows.append((row["file"], f"{row['results']:,}", f"{row['tokens']:,}", source, *counts, right))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(_cell(cell, widths[at], at) for at, cell in enumerate(row)).rstrip() for row in rows]
-
-
-def _cell(text: str, width: int, column: int) -> str:
-    return text.ljust(width) if column in NAMES else text.rjust(width)
+    return [line.rstrip() for line in aligned(rows, left=NAMES)]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from agentkv.bench.columns import aligned
 from agentkv.bench.frontier import frontier_lines
 
 __all__ = ("table_lines", "table_rows")
@@ -41,12 +42,9 @@ _IDLE = (("floor", "floor_ms"), ("ideal", "ideal_ms"))
 
 def table_lines(result: Mapping[str, Any]) -> list[str]:
     """A line a mode, then what the work was, floor and ideal, spreads, the frontier, the books, and the ratios."""
-    rows = table_rows(result)
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    lines = ["  ".join(_pad(cell, widths[at], left=at == 0) for at, cell in enumerate(row)) for row in rows]
     frontier = frontier_lines(result["frontier"]) if result["frontier"] else []
     return [
-        *lines,
+        *aligned(table_rows(result)),
         "",
         *([] if result["complete"] else ["not complete: it was ended before all that was asked for had been measured"]),
         *_work(result["workload"]),
@@ -85,10 +83,6 @@ def _cells(mode: Mapping[str, Any], columns: Iterable[Column]) -> list[str]:
             value = None if value is None else value.get(key)
         cells.append("-" if value is None else form.format(value))
     return cells
-
-
-def _pad(cell: str, width: int, *, left: bool) -> str:
-    return cell.ljust(width) if left else cell.rjust(width)
 
 
 def _work(workload: Mapping[str, Any]) -> list[str]:
