@@ -1,7 +1,6 @@
 """A subprocess' output as text, while it runs."""
 
 import codecs
-import math
 import os
 import subprocess
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -12,13 +11,17 @@ import anyio
 from anyio.abc import Process
 
 from agentkv.errors import ToolError, ToolFailed
+from agentkv.stream.decoder import text_decoder
 
 __all__ = ("process",)
 
-# Seconds between the request to end and the end that nobody can refuse; and, after a process has ended, until what it
-# left behind is no more listened to, which is looked at so often.
+# Seconds between the request to end and the end that nobody can refuse; and, after a process has ended, of waiting for
+# what it left behind, which is looked at so often.
 GRACE = 2.0
 LOOK = 0.2
+# Bytes that are read after a process has ended: more than a pipe and its reader hold of the process' own.
+LEFT_OVER = 2 << 20
+MOST_BYTES = 100_000_000
 
 
 async def process(
@@ -28,42 +31,52 @@ async def process(
     env: Mapping[str, str] | None = None,
     check: bool = True,
     encoding: str = "utf-8",
+    most_bytes: int = MOST_BYTES,
 ) -> AsyncGenerator[str, None]:
     """Run ``argv`` and yield what it writes, standard error included, as it comes.
 
     No shell is involved: each element is one argument as it is. Standard input is empty. ``env`` replaces the
     environment. Bytes that are not in ``encoding`` become U+FFFD. When the tool is cancelled or times out, the process
-    and those in its group are ended: asked first, then killed. What it leaves running when it ends is heard for two
+    and those in its group are ended: asked first, then killed. What it leaves running when it ends is waited for two
     more seconds at most, and then ended too.
 
-    Raises ``ToolFailed`` with the exit status if that is not 0 and ``check`` is set, and ``ToolError`` where ``argv``
-    is no list or empty, or cannot be run, and where ``encoding`` is none of text.
+    Raises ``ToolFailed`` with the exit status if that is not 0 and ``check`` is set, and for more than ``most_bytes``.
+    Raises ``ToolError`` where ``argv`` is no list or empty, or cannot be run, and where ``encoding`` is none of text or
+    cannot read what comes.
     """
-    given: object = argv
-    if isinstance(given, str | bytes) or not isinstance(given, Sequence) or not given:
-        raise ToolError(f"stream.process() takes a list of arguments, as ['git', 'log']; got {argv!r}")
-    decoder = _decoder(encoding)
-    child = await _start(argv, cwd, env)
+    _check(argv, most_bytes)
+    decoder, child = _decoder(encoding), await _start(argv, cwd, env)
+    name, got = PurePath(os.fsdecode(argv[0])).name, 0
     try:
         async for data in _output(child):
+            got += len(data)
+            if got > most_bytes:
+                raise ToolFailed(f"{name} wrote more than {most_bytes} bytes")
             if text := decoder.decode(data):
                 yield text
         if text := decoder.decode(b"", final=True):
             yield text
         status = await child.wait()
+    except UnicodeError as error:
+        raise ToolError(f"stream.process(encoding={encoding!r}) cannot read what {name} writes: {error}") from error
     finally:
         with anyio.CancelScope(shield=True):
             await _end(child)
     if check and status:
         ended = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
-        raise ToolFailed(f"{PurePath(argv[0]).name} {ended}")
+        raise ToolFailed(f"{name} {ended}")
+
+
+def _check(argv: object, most_bytes: object) -> None:
+    if isinstance(argv, str | bytes) or not isinstance(argv, Sequence) or not argv:
+        raise ToolError(f"stream.process() takes a list of arguments, as ['git', 'log']; got {argv!r}")
+    if not isinstance(most_bytes, int) or most_bytes < 1:
+        raise ToolError(f"stream.process(most_bytes={most_bytes!r}) must be a number of bytes, 1 or more")
 
 
 def _decoder(encoding: str) -> codecs.IncrementalDecoder:
     try:
-        # Codecs that are none of text, as "hex" is, are refused here, and would go wrong with the first bytes.
-        b"x".decode(encoding, "replace")
-        return codecs.getincrementaldecoder(encoding)("replace")
+        return text_decoder(encoding)
     except (LookupError, TypeError, ValueError) as error:
         raise ToolError(f"stream.process(encoding={encoding!r}) must name an encoding of text: {error}") from error
 
@@ -88,16 +101,18 @@ async def _start(
 async def _output(child: Process) -> AsyncGenerator[bytes, None]:
     """What the process writes; what it started and left behind may hold the pipe open for as long as it lives."""
     assert child.stdout is not None
-    until = math.inf
-    while anyio.current_time() < until:
-        data = b""
-        with anyio.move_on_after(LOOK):
+    # Only time in which nothing comes is counted: a reader that is slow is to get all that the process wrote.
+    patience, left = GRACE, LEFT_OVER
+    while patience > 0 and left > 0:
+        data, since = b"", anyio.current_time()
+        with anyio.move_on_after(min(LOOK, patience)):
             try:
                 data = await child.stdout.receive()
             except anyio.EndOfStream:
                 return
         if child.returncode is not None:
-            until = min(until, anyio.current_time() + GRACE)
+            patience -= anyio.current_time() - since
+            left -= len(data)
         if data:
             yield data
 

@@ -134,6 +134,38 @@ async def test_errors_and_long_bodies_are_failures_that_the_model_hears_of(serve
         await read("http://127.0.0.1:9/", hosts=["127.0.0.1:9"], timeout=5)
 
 
+@pytest.mark.parametrize(
+    ("charset", "heard"), [("hex", "caf\ufffd"), ("undefined", "caf\ufffd"), ("idna", "caf\ufffd"), ("latin-1", "café")]
+)
+async def test_a_charset_that_is_none_of_text_is_read_as_utf_8(server: Server, charset: str, heard: str) -> None:
+    server.answers["/"] = says(b"caf\xe9", head=HEAD.replace("utf-8", charset))
+    assert await read(server.url("/"), hosts=[f"127.0.0.1:{server.port}"]) == heard
+
+
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        (HEAD.replace("utf-8", "utf-16"), "sent text that is not in the encoding that it names"),
+        (HEAD.replace("Connection", "Content-Encoding: gzip, gzip\r\nConnection"), "packs its answer in a way"),
+        (HEAD.replace("Connection", "Content-Encoding: zstd\r\nConnection"), "packs its answer in a way"),
+        (HEAD.replace("200 OK", "302 Found\r\nLocation: http://["), "redirects to what is no URL"),
+    ],
+)
+async def test_a_server_that_lies_is_something_that_the_model_hears_of(server: Server, head: str, why: str) -> None:
+    server.answers["/"] = says(b"abc", head=head)
+    with pytest.raises(ToolFailed, match=rf"^127\.0\.0\.1\S* {why}"):
+        await read(server.url("/"), hosts=[f"127.0.0.1:{server.port}"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"timeout": "1"}, {"timeout": -1}, {"most_bytes": 0}, {"headers": "a"}, {"headers": {"key": 1}}],
+)
+async def test_options_of_another_kind_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(SetupError, match=r"^stream\.http\(\w+="):
+        await read("http://127.0.0.1:9/", hosts=["127.0.0.1:9"], **options)
+
+
 async def test_hosts_as_one_string_are_a_mistake() -> None:
     with pytest.raises(SetupError, match=r"as \['example\.org'\]"):
         await read("http://example.org/", hosts="example.org")

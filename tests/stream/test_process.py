@@ -62,6 +62,31 @@ async def test_it_does_not_wait_for_what_a_process_leaves_behind() -> None:
         await anyio.to_thread.run_sync(_until_gone, pid)
 
 
+async def test_a_reader_that_is_slow_gets_all_that_the_process_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[process.__module__], "GRACE", 0.1)
+    got = 0
+    async for text in process(python("print('x' * 250_000, end='')")):
+        got += len(text)
+        await anyio.sleep(0.2)
+    assert got == 250_000
+
+
+async def test_what_is_left_behind_and_writes_on_is_not_heard_for_ever() -> None:
+    with anyio.fail_after(20):
+        assert "y" in await read(["sh", "-c", "yes & echo"])
+
+
+async def test_a_process_that_writes_without_end_is_ended() -> None:
+    with anyio.fail_after(20), pytest.raises(ToolFailed, match=r"^yes wrote more than 100000 bytes$"):
+        await read(["yes"], most_bytes=100_000)
+
+
+@pytest.mark.parametrize(("encoding", "written"), [("utf-16", "abc"), ("punycode", "a-\\377")])
+async def test_output_that_its_encoding_cannot_read_is_named(encoding: str, written: str) -> None:
+    with pytest.raises(ToolError, match=rf"^stream\.process\(encoding='{encoding}'\) cannot read what printf writes: "):
+        await read(["printf", written], encoding=encoding)
+
+
 @pytest.mark.parametrize("ignores", [False, True])
 async def test_a_cancelled_process_ends_with_all_that_it_started(tmp_path: Path, ignores: bool) -> None:
     handler = "signal.signal(signal.SIGTERM, signal.SIG_IGN);" if ignores else ""
