@@ -14,6 +14,9 @@ __all__ = ("Generating", "Pace", "Prefetching")
 
 # Most tokens of a prefetch on an engine that does not say how many a step may hold.
 STEP_GUESSED = 256
+# Seconds after which one of those who wait looks again though nothing has happened: the longer nobody asks, the more may
+# go at once. Tools take a few times as long at least where there is time to prefill ahead.
+LOOK_AGAIN = 0.1
 
 
 @define
@@ -74,13 +77,20 @@ class Pace:
         self._offers[number] = offer
         self._offered += missing
         try:
-            await offer.taken.wait()
+            await self._until_taken(offer)
         except BaseException:
             self.over(offer.tokens)
             raise
         finally:
             self._withdraw(number)
         return offer.tokens
+
+    async def _until_taken(self, offer: _Offer) -> None:
+        while not offer.taken.is_set():
+            # Together they look so often, however many they are.
+            async with self._engine.clock.deadline(LOOK_AGAIN * len(self._offers)):
+                await offer.taken.wait()
+            self._look()
 
     def over(self, tokens: int) -> None:
         """So many tokens that were to go are no longer in the engine, whatever became of them."""

@@ -174,3 +174,24 @@ async def test_an_offer_that_is_cancelled_as_it_is_taken_is_not_counted(runtime:
                 generating.first()
                 scope.cancel()
         assert pace._booked == 0
+
+
+async def test_what_waits_is_looked_at_again_when_nobody_asks_for_a_while(runtime: Open) -> None:
+    async with runtime(SCRIPT) as rt:
+        pace, clock = rt._services.pace, rt.engine.clock
+        sent: list[float] = []
+
+        async def offer() -> None:
+            pace.over(await pace.ready(96, 256))
+            sent.append(clock.now())
+
+        async with anyio.create_task_group() as tasks:
+            with pace.generation(1000) as generating:
+                generating.first()
+                for _ in range(7):
+                    with pace.generation(1000):
+                        await clock.sleep(0.001)
+                tasks.start_soon(offer)
+                # Steps of three blocks pay, and are short enough once the eight asked 32 ms apart, on average.
+                await clock.sleep(10.0)
+    assert 0.2 < sent[0] < 0.5
