@@ -14,8 +14,8 @@ __all__ = ("Generating", "Pace", "Prefetching")
 
 # Most tokens of a prefetch on an engine that does not say how many a step may hold.
 STEP_GUESSED = 256
-# Seconds after which one of those who wait looks again though nothing has happened: the longer nobody asks, the more may
-# go at once. Tools take a few times as long at least where there is time to prefill ahead.
+# Seconds after which one of those who wait looks again though nothing has happened: the longer nobody asks, the more
+# may go at once. Tools take a few times as long at least where there is time to prefill ahead.
 LOOK_AGAIN = 0.1
 
 
