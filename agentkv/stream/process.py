@@ -122,9 +122,17 @@ async def _end(child: Process) -> None:
     if child.returncode is None:
         _signal(child, 15)
         with anyio.move_on_after(GRACE):
-            await child.wait()
+            await _ended(child)
     _signal(child, 9)
+    await _ended(child)
     await child.aclose()
+
+
+async def _ended(child: Process) -> None:
+    """Return when the process has ended, whoever else holds its pipe: ``wait`` before anyio 4.15 waits for these."""
+    while child.returncode is None:
+        with anyio.move_on_after(LOOK):
+            await child.wait()
 
 
 def _signal(child: Process, number: int) -> None:

@@ -102,6 +102,18 @@ async def test_a_cancelled_process_ends_with_all_that_it_started(tmp_path: Path,
         await anyio.to_thread.run_sync(_until_gone, pids[0])
 
 
+async def test_a_cancelled_process_is_not_waited_for_until_a_daemon_of_its_own_session_ends() -> None:
+    daemon = "import time; time.sleep(600)"
+    popen = f"subprocess.Popen([sys.executable, '-c', {daemon!r}], start_new_session=True)"
+    stream = process(python(f"import subprocess, sys, time; print({popen}.pid); time.sleep(600)"))
+    pid = int(await anext(stream))
+    try:
+        with anyio.fail_after(1.5):
+            await stream.aclose()
+    finally:
+        os.kill(pid, 9)  # it has left the group, and outlives it
+
+
 def _until_gone(pid: int) -> None:
     state = Path(f"/proc/{pid}/stat")
     while state.exists() and " Z " not in state.read_text():
