@@ -87,10 +87,7 @@ class LeaseKeeper:
         old = self.table.get(token)
         if old is None:
             return self.reject(UNKNOWN_LEASE, now)
-        reuse = now + expected_reuse if expected_reuse is not None else None
-        lease = evolve(
-            old, expires=now + ttl, used=now, expected_reuse=reuse, lease_class=lease_class or old.lease_class
-        )
+        lease = old.renewed(now, ttl, expected_reuse, lease_class)
         self.table.amend(lease)
         self._reclass(old, lease)
         self._note("lease.renew", now, lease)

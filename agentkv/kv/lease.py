@@ -64,6 +64,25 @@ class Lease:
         """Contents of the blocks that are in host memory alone."""
         return self.digests[len(self.blocks) :]
 
+    def renewed(
+        self, now: float, ttl: float, expected_reuse: float | None, lease_class: LeaseClass | None = None
+    ) -> "Lease":
+        """Alive until ``now + ttl`` and wanted again in ``expected_reuse`` seconds (None: unknown).
+
+        Clients renew what waits again and again, each in its turn, and chains must not change places by that. So one
+        that is overdue stays expected for when it was. Of anchors alone a renewal is a use: nothing else tells of it.
+        """
+        reuse = None if expected_reuse is None else now + expected_reuse
+        if expected_reuse == 0 and self.expected_reuse is not None:
+            reuse = min(self.expected_reuse, now)
+        return evolve(
+            self,
+            expires=now + ttl,
+            used=now if self.lease_class == "anchor" else self.used,
+            expected_reuse=reuse,
+            lease_class=lease_class or self.lease_class,
+        )
+
 
 class LeaseTable:
     """Owns the leases. However many leases name a block, the table holds one reference on it.

@@ -344,6 +344,18 @@ def test_copies_ahead_of_need_do_not_take_each_others_place() -> None:
     assert world.policy.records.blocks["transfer"] == 9, "host memory is filled once"
 
 
+@pytest.mark.parametrize("expected", [None, 0.0], ids=["unknown", "overdue"])
+def test_chains_that_two_clients_renew_in_turn_do_not_take_each_others_place(expected: float | None) -> None:
+    world = World(size=24, slots=6, tier_reserve=0.9)
+    tokens = [world.until(chain, 6)[0].token for chain in "ab"]
+    for beat in range(12):
+        world.now += 2.5
+        world.policy.leases.renew(tokens[beat % 2], ttl=1e3, now=world.now, expected_reuse=expected)
+        world.come_to_rest()
+    # Once each at most: which of them is expected sooner becomes known with the first renewals.
+    assert world.policy.records.blocks["transfer"] <= 12
+
+
 def test_a_chain_that_is_sent_away_takes_the_place_of_copies_ahead_of_need() -> None:
     world = World(size=24, slots=9, tier_reserve=0.7)
     for reuse, chain in enumerate("abc"):
