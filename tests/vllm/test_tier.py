@@ -84,6 +84,15 @@ async def crowd_out(engine: VLLMEngine) -> None:
     WORN.add(engine.info.engine_id)
 
 
+async def sent_away(engine: VLLMEngine) -> tuple[list[int], str]:
+    """A chain of ``LENGTH`` blocks that is in host memory alone, as far as leases go, and the token of its lease."""
+    chain = tokens(CHAIN)
+    token = (await ask(engine, chain, lease())).token
+    assert (await engine.kv("demote", {"tokens": [token]}))["reasons"] == [None]
+    await until(engine, lambda stats: stats["tier_away"] == LENGTH)
+    return chain, token
+
+
 async def check_clean(engine: VLLMEngine, *held: str) -> None:
     await engine.kv("release", {"tokens": list(held)})
     stats = await until(
@@ -112,10 +121,8 @@ async def test_it_says_what_it_reserved(vllm_engine: VLLMEngine, ranks: int) -> 
 async def test_an_idle_engine_demotes_and_the_chain_goes_on_as_if_nothing_had_happened(
     vllm_engine: VLLMEngine, ranks: int
 ) -> None:
-    chain = tokens(CHAIN)
-    token = (await ask(vllm_engine, chain, lease())).token
-    assert (await vllm_engine.kv("demote", {"tokens": [token]}))["reasons"] == [None]
-    stats = await until(vllm_engine, lambda stats: stats["tier_away"] == LENGTH)
+    chain, token = await sent_away(vllm_engine)
+    stats = await vllm_engine.kv("stats", {})
     assert stats["free_blocks"] == stats["pool_blocks"]
     await crowd_out(vllm_engine)
     longer = [*chain, *tokens(40)]
@@ -130,10 +137,7 @@ async def test_an_idle_engine_demotes_and_the_chain_goes_on_as_if_nothing_had_ha
 
 @one_and_two
 async def test_an_idle_engine_promotes(vllm_engine: VLLMEngine, ranks: int) -> None:
-    chain = tokens(CHAIN)
-    token = (await ask(vllm_engine, chain, lease())).token
-    await vllm_engine.kv("demote", {"tokens": [token]})
-    await until(vllm_engine, lambda stats: stats["tier_away"] == LENGTH)
+    chain, token = await sent_away(vllm_engine)
     await crowd_out(vllm_engine)
     assert (await vllm_engine.kv("promote", {"tokens": [token]}))["reasons"] == [None]
     stats = await until(vllm_engine, lambda stats: stats["tier_away"] == 0)
@@ -212,10 +216,7 @@ async def test_a_chain_that_resumes_in_the_middle_of_its_own_demotion(vllm_engin
 async def test_what_was_spoilt_in_host_memory_is_computed_again_and_counted(
     vllm_engine: VLLMEngine, ranks: int
 ) -> None:
-    chain = tokens(CHAIN)
-    token = (await ask(vllm_engine, chain, lease())).token
-    await vllm_engine.kv("demote", {"tokens": [token]})
-    await until(vllm_engine, lambda stats: stats["tier_away"] == LENGTH)
+    chain, token = await sent_away(vllm_engine)
     await crowd_out(vllm_engine)
     # What one worker finds wrong is wrong for all.
     assert await vllm_engine._llm().collective_rpc("spoil_host_memory", args=(ranks - 1,)) == [0] * (ranks - 1) + [60]
@@ -231,10 +232,7 @@ async def test_what_was_spoilt_in_host_memory_is_computed_again_and_counted(
 
 @one_and_two
 async def test_an_aborted_requests_chain_comes_back_for_the_next_one(vllm_engine: VLLMEngine, ranks: int) -> None:
-    chain = tokens(CHAIN)
-    token = (await ask(vllm_engine, chain, lease())).token
-    await vllm_engine.kv("demote", {"tokens": [token]})
-    await until(vllm_engine, lambda stats: stats["tier_away"] == LENGTH)
+    chain, token = await sent_away(vllm_engine)
     await crowd_out(vllm_engine)
     longer = [*chain, *tokens(200)]
     with anyio.move_on_after(0.02):
@@ -269,10 +267,7 @@ async def test_the_chain_of_a_request_that_is_aborted_while_it_decodes_leaves_an
 
 @one_and_two
 async def test_a_reset_forgets_both_tiers(vllm_engine: VLLMEngine, ranks: int) -> None:
-    chain = tokens(CHAIN)
-    token = (await ask(vllm_engine, chain, lease())).token
-    await vllm_engine.kv("demote", {"tokens": [token]})
-    await until(vllm_engine, lambda stats: stats["tier_away"] == LENGTH)
+    chain, token = await sent_away(vllm_engine)
     answer = await vllm_engine.kv("reset", {})
     assert (answer["leases_dropped"], answer["done"]) == (1, True)
     assert (await ask(vllm_engine, [*chain, 7])).cached == 0
