@@ -23,7 +23,7 @@ class ColdLoad:
 
     @property
     def share(self) -> float:
-        """Between 0 and, where more arrive than can be computed, above 1; 0 until enough of them were seen to tell."""
+        """From 0 to about 1, since seconds are estimates; 0 until enough of them were seen to tell."""
         return self._busy / self._elapsed if self._seen >= PROMPTS and self._elapsed > 0 else 0.0
 
     def look(self, present: Iterable[str], now: float) -> None:

@@ -267,7 +267,7 @@ async def test_the_chain_of_a_request_that_is_aborted_while_it_decodes_leaves_an
 
 @one_and_two
 async def test_a_reset_forgets_both_tiers(vllm_engine: VLLMEngine, ranks: int) -> None:
-    chain, token = await sent_away(vllm_engine)
+    chain, _ = await sent_away(vllm_engine)
     answer = await vllm_engine.kv("reset", {})
     assert (answer["leases_dropped"], answer["done"]) == (1, True)
     assert (await ask(vllm_engine, [*chain, 7])).cached == 0
