@@ -131,7 +131,8 @@ class Follower:
                 return False
             end = start // block * block + tokens
             async with self._prefetches:
-                return await self._send(tip, start, end, keys[: end // block])
+                # Somebody may have asked while it waited for its place: then it is offered anew.
+                return self._pace.load.asked > 0 or await self._send(tip, start, end, keys[: end // block])
         finally:
             self._pace.over(tokens)
 

@@ -8,6 +8,13 @@ import pytest
 
 import agentkv as akv
 from agentkv.bench.measure import percentile
+from agentkv.chain import Chain, Segment
+from agentkv.graph.path import BranchId
+from agentkv.runtime.events import Prefetched
+from agentkv.runtime.follower import Follower
+from agentkv.runtime.session import begin_session
+from agentkv.runtime.state import Tip
+from agentkv.runtime.tenure import Tenure
 from agentkv.testing import call, calls, say
 
 from .conftest import Open
@@ -195,3 +202,33 @@ async def test_what_waits_is_looked_at_again_when_nobody_asks_for_a_while(runtim
                 # Steps of three blocks pay, and are short enough once the eight asked 32 ms apart, on average.
                 await clock.sleep(10.0)
     assert 0.2 < sent[0] < 0.5
+
+
+async def test_a_prefetch_that_waited_for_its_place_asks_again_whether_it_may_go(runtime: Open) -> None:
+    kv = akv.KVConfig(kv_transfer_mode="bidirectional", branch_prefetch_limit=1)
+    sent: list[float] = []
+    async with runtime(SCRIPT, kv=kv) as rt, anyio.create_task_group() as tasks:
+        clock, pace = rt.engine.clock, rt._services.pace
+        session = begin_session(
+            rt._services,
+            "run",
+            None,
+            publish=lambda event: sent.append(event.sent_at) if isinstance(event, Prefetched) else None,
+            report=lambda *_: None,
+            arrived=lambda *_: None,
+        )
+        tenure = Tenure(rt.engine, "run", None, session.publish)
+        for label in "ab":
+            follower = Follower.of(session, tenure, (BranchId("ways", 0, label),))
+            chain = Chain.empty().extend(Segment(kind="user", label="", ids=tuple(range(ord(label), 200))))
+            tasks.start_soon(follower.run)
+            follower.follow((Tip(agent="reader", chain=chain),))
+        await clock.sleep(0.001)
+        with pace.generation(1000) as generating:
+            await clock.sleep(5.0)
+            generating.first()
+        await clock.sleep(5.0)
+        await tenure.leave()
+        tasks.cancel_scope.cancel()
+    assert [round(at) for at in sent] == [0, 5]
+    assert pace._booked == 0
