@@ -4,6 +4,7 @@ import importlib
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,12 @@ def test_the_code_keeps_the_rule(rule: object) -> None:
 
 def test_files_and_documents_keep_the_rules() -> None:
     assert list(documents.check(ROOT)) == []
+
+
+def test_the_plugin_that_make_bench_asks_for_comes_with_the_test_tools() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert "pytest -q benchmarks --benchmark-only" in (ROOT / "benchmarks" / "reduced.sh").read_text()
+    assert any(each.startswith("pytest-benchmark") for each in extras["test"])
 
 
 @pytest.mark.parametrize("module", [m.name for m in MODULES if not m.name.startswith(NEEDS_VLLM)])
