@@ -20,11 +20,12 @@ _CAUSES = ("new", "tail", "cold", "evicted", "diverged", "salted", "uncached")
 class RunReport:
     """The account of one run. Tokens are counted by the engine; times are clock seconds.
 
-    ``abandoned`` names sync tools whose worker thread was still running when nobody waited for it any more,
-    ``refused`` says why the engine gave no lease, or less of one, where it did not. ``branches`` are those that ended,
-    by place, and how: ``done``, ``adopted`` (it won its join), ``failed`` or ``cancelled``; ``failures`` says why they
-    failed. ``incidents`` sum up, from the run's end on, what the engine did to its KV, and to that of others for its
-    requests, beside the ordinary course. ``sources`` divide what was prefilled ahead by where its text came from.
+    ``abandoned`` names tools that were still running when nobody waited for them any more: sync ones in their worker
+    thread, and async ones that did not end when they were cancelled. ``refused`` says why the engine gave no lease, or
+    less of one, where it did not. ``branches`` are those that ended, by place, and how: ``done``, ``adopted`` (it won
+    its join), ``failed`` or ``cancelled``; ``failures`` says why they failed. ``incidents`` sum up, from the run's end
+    on, what the engine did to its KV, and to that of others for its requests, beside the ordinary course. ``sources``
+    divide what was prefilled ahead by where its text came from.
     """
 
     run_id: str
@@ -126,7 +127,7 @@ class RunReport:
             told = ", ".join(f"{each.name} {each.prefetched} ({each.used} used)" for each in self.sources)
             lines.insert(1, f"  of that, by source: {told}")
         if self.abandoned:
-            lines.append(f"  still running in worker threads: {', '.join(self.abandoned)}")
+            lines.append(f"  left running: {', '.join(self.abandoned)}")
         for reason, times in Counter(self.refused).items():
             lines.append(f"  no lease, {times} times: {reason}")
         return lines

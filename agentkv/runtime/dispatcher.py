@@ -94,17 +94,15 @@ class Dispatcher:
             attempt=command.attempt,
             sleep=self._clock.sleep,
         )
-        try:
-            outcome = await invoke(
-                tool, command.call, context, self._clock, limiter=self._session.threads, on_text=self._arrival(command)
-            )
-        except anyio.get_cancelled_exc_class():
-            if tool.kind == "sync":
-                self.abandoned.append(tool.name)
-            raise
-        if outcome.abandoned:
-            self.abandoned.append(tool.name)
-        return outcome
+        return await invoke(
+            tool,
+            command.call,
+            context,
+            self._clock,
+            limiter=self._session.threads,
+            on_text=self._arrival(command),
+            on_left=lambda: self.abandoned.append(tool.name),
+        )
 
     def _arrival(self, command: CallTool) -> Callable[[str], None] | None:
         """Who is told of a stream's pieces: nobody where the model is told something else in the end."""

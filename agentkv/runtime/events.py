@@ -113,7 +113,7 @@ class CallFinished:
     """A call has its result: ``text`` is what the model is told, after any observe node.
 
     ``status`` is the outcome's, ``note`` stands behind the text, however much of that is cut; ``abandoned`` says that
-    a worker thread of the tool is still running.
+    the tool is still running.
     """
 
     type: ClassVar = "call_finished"

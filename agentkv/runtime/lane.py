@@ -36,7 +36,7 @@ class Lane:
 
     @property
     def abandoned(self) -> list[str]:
-        """Sync tools whose thread nobody waits for any more."""
+        """Tools that run on and that nobody waits for any more."""
         return self._dispatcher.abandoned
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -78,7 +78,10 @@ class Lane:
             self._session.report(self.branch, error)
 
     async def stop(self) -> None:
-        """End everything that the lane has under way; its requests are out of the engine then."""
+        """End everything that the lane has under way; its requests are out of the engine then.
+
+        Waits for tools to end no longer than ``tools.attended`` does.
+        """
         self._tasks.cancel_scope.cancel()
         with anyio.CancelScope(shield=True):
             await self._gone.wait()

@@ -30,7 +30,7 @@ class Lanes:
 
     @property
     def abandoned(self) -> tuple[str, ...]:
-        """Sync tools of all lanes whose thread nobody waits for any more."""
+        """Tools of all lanes that run on and that nobody waits for any more."""
         return (*self._abandoned, *(tool for lane in self._lanes.values() for tool in lane.abandoned))
 
     async def begin(self, work: TaskGroup) -> None:

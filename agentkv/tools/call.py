@@ -53,8 +53,8 @@ class Outcome:
     """What the model is told about one call.
 
     ``text`` depends on the call and the tool alone: no times, ids or tracebacks. ``note`` is what the model must read
-    behind it, however much of the text is cut: why a stream ended early. ``abandoned`` says that a worker thread of
-    the tool outlived the call and runs on.
+    behind it, however much of the text is cut: why a stream ended early. ``abandoned`` says that the
+    tool outlived the call and runs on: in a worker thread, or since it does not end when it is cancelled.
     """
 
     status: Status

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from agentkv.errors import AgentKVError, ToolError, ToolFailed, ToolRetry
 from agentkv.tools.arguments import explain
+from agentkv.tools.attended import attended
 from agentkv.tools.call import Outcome, ToolCall
 from agentkv.tools.context import Context
 from agentkv.tools.definition import Tool
@@ -56,6 +57,7 @@ async def invoke(
     *,
     limiter: CapacityLimiter | None = None,
     on_text: Callable[[str], None] | None = None,
+    on_left: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """Check the arguments of ``call``, run ``tool`` within its timeout and turn the result into text.
 
@@ -64,7 +66,8 @@ async def invoke(
 
     ``limiter`` bounds the worker threads of ``def`` tools (None: anyio's own limit); waiting for one counts
     against no timeout. A thread cannot be stopped: at a timeout or a cancellation it is left to run on, no
-    longer counted by the limiter. Whatever a tool does after its deadline, the outcome is ``"timeout"``.
+    longer counted by the limiter. So is an async tool that has not ended ``attended.PATIENCE`` seconds after it was
+    cancelled. ``on_left`` is called then. Whatever a tool does after its deadline, the outcome is ``"timeout"``.
 
     Raises ``ToolError`` when the tool raises an exception of its own or returns something without a JSON
     form. A cancellation of the caller always passes through.
@@ -76,27 +79,25 @@ async def invoke(
     except Exception as error:  # noqa: BLE001 - a validator of the user's may raise anything
         return _judge(tool, error)
     function = partial(tool.function, *((context,) if tool.takes_context else ()), *positional, **keywords)
-    await checkpoint()  # delivers a cancellation asked for earlier, so that later ones show in the count
-    cancels = _cancel_requests()
+    await checkpoint()  # delivers a cancellation asked for earlier, before the tool begins
+    stream = _Stream(tool.name, on_text, on_left)
     async with _worker(tool, limiter), clock.deadline(tool.timeout) as scope:
-        stream = _Stream(tool.name, on_text)
         ended = await _attempt(tool, function, clock, stream)
-    await checkpoint_if_cancelled()  # a scope knows only its own cancellation, so it is asked before the count
-    if _cancel_requests() > cancels:
-        raise asyncio.CancelledError
-    if scope.cancel_called:
+    await checkpoint_if_cancelled()  # also if the tool ended in the same moment
+    if scope.cancelled_caught:
         text = f"`{tool.name}` timed out after {tool.timeout:g} s."
-        return stream.cut_short(Outcome("timeout", text, abandoned=tool.kind == "sync"))
+        return stream.cut_short(Outcome("timeout", text, abandoned=stream.left))
     if ended.error is not None:
         return stream.cut_short(_judge(tool, ended.error))
     return _told(tool, ended.value)
 
 
 class _Stream:
-    """What a streaming tool has given so far."""
+    """What a tool has given so far, piece by piece, and whether it was left behind."""
 
-    def __init__(self, name: str, on_text: Callable[[str], None] | None) -> None:
-        self._name, self._on_text = name, on_text
+    def __init__(self, name: str, on_text: Callable[[str], None] | None, on_left: Callable[[], None]) -> None:
+        self.left = False
+        self._name, self._on_text, self._on_left = name, on_text, on_left
         self._chunks: list[str] = []
         self._moved = (0.0, 0)
 
@@ -108,8 +109,15 @@ class _Stream:
     def count(self) -> int:
         return len(self._chunks)
 
+    def leave(self) -> None:
+        """Nobody waits for the tool any more, though it goes on."""
+        self.left = True
+        self._on_left()
+
     def add(self, chunk: object) -> None:
         text = _text(self._name, chunk)
+        if self.left:
+            raise asyncio.CancelledError
         self._chunks.append(text)
         if self._on_text is not None:
             self._on_text(text)
@@ -131,14 +139,24 @@ class _Stream:
 
 
 async def _attempt(tool: Tool[Any, ..., Any], function: partial[Any], clock: ToolClock, stream: _Stream) -> _Ended:
-    """Run the function to its end, whatever that is.
+    """Run the function to its end, whatever that is, or leave it behind when cancelled."""
+    async with clock.busy():
+        try:
+            return await attended(partial(_outlast, tool, function, clock, stream), stream.leave)
+        except asyncio.CancelledError:
+            if tool.kind == "sync":
+                stream.leave()
+            raise
+
+
+async def _outlast(tool: Tool[Any, ..., Any], function: partial[Any], clock: ToolClock, stream: _Stream) -> _Ended:
+    """How the function ends.
 
     An exception does not tell whether the call was cancelled: tools swallow cancellations, turn them into
-    errors of their own, and await things that others cancelled. ``invoke`` asks the scope and the task instead.
+    errors of their own, and await things that others cancelled. Who waits for this knows.
     """
     try:
-        async with clock.busy():
-            return _Ended(value=await _run(tool, function, clock, stream))
+        return _Ended(value=await _run(tool, function, clock, stream))
     except BaseExceptionGroup as group:
         if group.subgroup((KeyboardInterrupt, SystemExit)):
             raise
@@ -189,11 +207,6 @@ async def _worker(tool: Tool[Any, ..., Any], limiter: CapacityLimiter | None) ->
         yield
     finally:
         limiter.release_on_behalf_of(borrower)
-
-
-def _cancel_requests() -> int:
-    task = asyncio.current_task()
-    return task.cancelling() if task else 0
 
 
 def _judge(tool: Tool[Any, ..., Any], error: BaseException) -> Outcome:

@@ -1,7 +1,10 @@
 """What models, tools and users get wrong: a clear error, or a message to the model; nothing lost."""
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import anyio
@@ -166,6 +169,31 @@ async def test_an_abandoned_thread_is_named_in_the_report(runtime: Open) -> None
         assert run.report.abandoned == ("blocked",)
         assert "blocked" in run.report.text()
     release.set()
+
+
+async def test_a_run_ends_though_a_tool_of_a_branch_does_not(runtime: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("agentkv.tools.attended"), "PATIENCE", 0.05)
+    over = anyio.Event()
+
+    @akv.tool
+    async def stubborn(ctx: akv.Context[None]) -> str:
+        """Does not end when it is cancelled."""
+        while not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await ctx.sleep(60)
+        return ""
+
+    graph = akv.Graph("racing")
+    plan = graph.plan("plan", agent(stubborn))
+    ways = graph.fork("ways", {"slow": "Call it.", "fast": "Do not."})
+    graph.path(akv.START, plan, ways)
+    graph.path(graph.join("best", ways, akv.first()), akv.END)
+    script = {"": [say("Two ways.")], "ways.slow": [call("stubborn")], "ways.fast": [say("Done. " * 40)]}
+    async with runtime(script) as rt:
+        result = await rt.run(graph, "Go")
+        assert result.kv.abandoned == ("stubborn",)
+        assert "left running: stubborn" in result.kv.text()
+        over.set()
 
 
 async def test_a_result_longer_than_the_context_is_cut_to_fit(runtime: Open) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import anyio
@@ -12,6 +14,7 @@ import pytest
 from agentkv.tools import Outcome, tool
 
 Ask = Callable[..., Awaitable[Outcome]]
+attended = import_module("agentkv.tools.attended")
 
 
 @pytest.mark.parametrize("kind", ["async", "stream", "sync", "chunks"])
@@ -97,6 +100,43 @@ async def test_a_tool_cannot_swallow_the_run_s_cancellation(
 
     await cancel(run, started)
     assert returned == []
+
+
+@pytest.mark.parametrize("how", ["swallows", "shields", "yields"])
+async def test_a_tool_that_does_not_end_is_left_to_run_on(ask: Ask, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attended, "PATIENCE", 0.05)
+    over, ended, heard = anyio.Event(), anyio.Event(), []
+
+    async def swallows() -> str:
+        while not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await anyio.sleep(0.01)
+        ended.set()
+        return "late"
+
+    async def shields() -> str:
+        with anyio.CancelScope(shield=True):
+            await over.wait()
+        ended.set()
+        return "late"
+
+    async def yields() -> AsyncIterator[str]:
+        yield "early"
+        await swallows()
+        yield "late"
+
+    functions: dict[str, Any] = {"swallows": swallows, "shields": shields, "yields": yields}
+    stubborn = tool(name="stubborn", timeout=0.01)(functions[how])
+    left: list[bool] = []
+    outcome = await ask(stubborn, on_left=lambda: left.append(True), on_text=heard.append)
+    why = "`stubborn` timed out after 0.01 s."
+    told = Outcome("timeout", "early", True, why) if how == "yields" else Outcome("timeout", why, True)
+    assert outcome == told
+    assert left == [True]
+    over.set()
+    await ended.wait()
+    await anyio.wait_all_tasks_blocked()
+    assert heard == (["early"] if how == "yields" else [])
 
 
 async def test_a_swallowed_cancellation_still_belongs_to_its_scope(ask: Ask) -> None:

@@ -1,0 +1,48 @@
+"""Work of a user's in a task of its own, so that whoever waits for it can leave it behind."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import anyio
+
+__all__ = ("attended",)
+
+T = TypeVar("T")
+
+# Real seconds, also on a simulated clock: long enough for what a tool has to tidy up.
+PATIENCE = 10.0
+# An event loop does not keep tasks alive that nobody refers to.
+_left: set[asyncio.Task[Any]] = set()
+
+
+async def attended(work: Callable[[], Awaitable[T]], on_left: Callable[[], None]) -> T:
+    """The value of ``work()``, awaited in a task of its own.
+
+    When the caller is cancelled the work is, at each of its awaits, and is waited for. What has not ended after
+    ``PATIENCE`` seconds is left to run on, and ``on_left`` is called. The caller's cancellation goes on in any case,
+    whatever the work makes of its own.
+    """
+    scope = anyio.CancelScope()
+    caller = asyncio.current_task()
+    task = asyncio.create_task(_within(scope, work), name=caller.get_name() if caller else None)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        scope.cancel()
+        try:
+            with anyio.move_on_after(PATIENCE, shield=True):
+                await asyncio.wait([task])
+        finally:
+            if not task.done():
+                _left.add(task)
+                task.add_done_callback(_left.discard)
+                on_left()
+        raise
+    return task.result()
+
+
+async def _within(scope: anyio.CancelScope, work: Callable[[], Awaitable[T]]) -> T:
+    with scope:
+        return await work()
+    raise asyncio.CancelledError
