@@ -63,7 +63,7 @@ class Slot:
 class BranchEnd(NamedTuple):
     """How a branch ended, and ``why`` if it failed.
 
-    An ``adopted`` one won its join; a ``cancelled`` one lost, was late, or ran when its run ended.
+    An ``adopted`` one won its join; a ``cancelled`` one still ran when its join went on without it, or its run ended.
     """
 
     branch: Path
