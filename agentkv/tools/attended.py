@@ -26,6 +26,7 @@ async def attended(work: Callable[[], Awaitable[T]], on_left: Callable[[], None]
     scope = anyio.CancelScope()
     caller = asyncio.current_task()
     task = asyncio.create_task(_within(scope, work), name=caller.get_name() if caller else None)
+    task.add_done_callback(_ended)
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:
@@ -36,10 +37,15 @@ async def attended(work: Callable[[], Awaitable[T]], on_left: Callable[[], None]
         finally:
             if not task.done():
                 _left.add(task)
-                task.add_done_callback(_left.discard)
                 on_left()
         raise
     return task.result()
+
+
+def _ended(task: asyncio.Task[Any]) -> None:
+    _left.discard(task)
+    # An interrupt has its way through the event loop already, and is no news to be printed.
+    _ = task.cancelled() or task.exception()
 
 
 async def _within(scope: anyio.CancelScope, work: Callable[[], Awaitable[T]]) -> T:

@@ -31,6 +31,10 @@ FAIR = 16
 MOST_AT_ONCE = 1_000_000
 
 
+# Characters of an exception's text in the message that ends a run, and in its journal.
+MOST_SAID = 2000
+
+
 class ToolClock(Protocol):
     """The part of an engine's clock that a call needs."""
 
@@ -218,9 +222,15 @@ def _judge(tool: Tool[Any, ..., Any], error: BaseException) -> Outcome:
         return Outcome("retry" if retry else "failed", clean_text(str(leaves[0])) or default)
     if isinstance(error, ToolError):
         raise error
-    shown = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    said = str(error)
+    shown = f"{type(error).__name__}: {_shortened(said)}" if said else type(error).__name__
     remedy = "raise ToolRetry or ToolFailed for what the model should hear of"
     raise ToolError(f"tool {tool.name!r} raised {shown}; {remedy}") from error
+
+
+def _shortened(said: str) -> str:
+    """What an exception says, which may hold all that a server sent; the exception itself is the error's cause."""
+    return said if len(said) <= MOST_SAID else f"{said[:MOST_SAID]} ... and {len(said) - MOST_SAID:,} more characters"
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

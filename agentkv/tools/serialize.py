@@ -38,7 +38,9 @@ def dump(value: object) -> str:
     try:
         return _json(_plain(value))
     except RecursionError:
-        raise ToolError(f"a {_type_name(value)} that contains itself has no JSON form; {_REMEDY}") from None
+        raise ToolError(
+            f"a {_type_name(value)} that contains itself, or hundreds of levels, has no JSON form; {_REMEDY}"
+        ) from None
 
 
 def clean_text(text: str) -> str:

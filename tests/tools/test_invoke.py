@@ -1,4 +1,5 @@
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Annotated, Any
 
@@ -171,6 +172,11 @@ async def test_any_other_exception_ends_the_run_and_names_the_tool(ask: Ask, kin
     assert raised.value.__cause__ is error
 
 
+async def test_of_a_very_long_exception_the_beginning_is_shown(ask: Ask) -> None:
+    with pytest.raises(ToolError, match=r"raised ValueError: x{2000} \.\.\. and 998,000 more characters; raise"):
+        await ask(_raiser(ValueError("x" * 1_000_000), "async"))
+
+
 @pytest.mark.parametrize("kind", ["async", "stream"])
 async def test_a_cancellation_that_nobody_asked_for_is_the_tool_s_error(ask: Ask, kind: str) -> None:
     with pytest.raises(ToolError, match="tool 'f' raised CancelledError"):
@@ -179,12 +185,14 @@ async def test_a_cancellation_that_nobody_asked_for_is_the_tool_s_error(ask: Ask
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), BaseExceptionGroup("g", [KeyboardInterrupt()])], ids=repr)
-def test_an_interrupt_is_nobody_s_outcome(ask: Ask, error: BaseException) -> None:
+def test_an_interrupt_is_nobody_s_outcome(ask: Ask, error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         await ask(_raiser(error, "async"))
 
     with pytest.raises(type(error)):
         asyncio.run(main())
+    gc.collect()
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize(
