@@ -201,7 +201,7 @@ class Lane:
         stage, agent = self._stage, self._lanes.agent
         ids: list[int] = []
         first_at, last = 0.0, None
-        with stage.pace.generation(ask.prompt - ask.predicted) as generating:
+        with stage.pace.generation(ask.prompt - ask.predicted, held=self.tenure.waits) as generating:
             async with aclosing(stage.engine.generate(request)) as deltas:
                 async for last in deltas:
                     if not ids:

@@ -41,15 +41,18 @@ class Meter:
             self._times = StepTimes(base_s=base, decode_seq_s=seq, launch_s=launch, token_s=token)
         return self._times
 
-    def generation(self, now: float, tokens: int) -> "Metered":
-        """A generation is asked for that is expected to compute ``tokens`` of its prompt."""
-        metered = Metered(self, now, tokens, alone=self._idle())
-        self.change(now, asked=1)
+    def generation(self, now: float, tokens: int, *, held: bool = False) -> "Metered":
+        """A generation is asked for that is expected to compute ``tokens`` of its prompt.
+
+        ``held``: not before its run is admitted. It is no load until its first token, and says nothing of steps.
+        """
+        metered = Metered(self, now, tokens, alone=self._idle() and not held, asked=not held)
+        self.change(now, asked=metered.asked)
         return metered
 
     def prefetch(self, now: float, tokens: int) -> "Metered":
         """A prefetch of ``tokens`` is sent."""
-        metered = Metered(self, now, tokens, alone=self._idle())
+        metered = Metered(self, now, tokens, alone=self._idle(), asked=False)
         self._prefetches += 1
         return metered
 
@@ -85,9 +88,10 @@ class Meter:
 
 
 class Metered:
-    """One request on its way. ``close`` it, whatever becomes of it."""
+    """One request on its way, which ``asked`` counts until its first token. ``close`` it, whatever becomes of it."""
 
-    def __init__(self, meter: Meter, now: float, tokens: int, *, alone: bool) -> None:
+    def __init__(self, meter: Meter, now: float, tokens: int, *, alone: bool, asked: bool) -> None:
+        self.asked = int(asked)
         self._meter, self._sent_at, self._tokens, self._alone = meter, now, tokens, alone
         self._first_at: float | None = None
         self._before = meter.sums(now)
@@ -96,7 +100,7 @@ class Metered:
         """The generation's first token is there."""
         self._note_prefill(now, self._tokens)
         self._first_at = now
-        self._meter.change(now, asked=-1, decoding=1)
+        self._meter.change(now, asked=-self.asked, decoding=1)
         self._before = self._meter.sums(now)
 
     def computed(self, now: float, tokens: int) -> None:
@@ -115,7 +119,7 @@ class Metered:
     def close(self, now: float) -> None:
         """The generation is no longer in the engine."""
         if self._first_at is None:
-            self._meter.change(now, asked=-1)
+            self._meter.change(now, asked=-self.asked)
         else:
             self._meter.change(now, decoding=-1)
 

@@ -58,7 +58,7 @@ class Generator:
         first: Delta | None = None
         last: Delta | None = None
         text = self._program.format.tokenizer.stream()
-        with self._session.pace.generation(asked.prompt - asked.predicted) as generating:
+        with self._session.pace.generation(asked.prompt - asked.predicted, held=self._tenure.waits) as generating:
             async with aclosing(self._engine.generate(self._request(command))) as deltas:
                 async for last in deltas:
                     if first is None:

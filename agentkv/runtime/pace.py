@@ -99,11 +99,15 @@ class Pace:
             self._look()
 
     @contextmanager
-    def generation(self, tokens: int) -> Iterator["Generating"]:
-        """While the body runs, a generation is in the engine that is expected to compute ``tokens`` of its prompt."""
+    def generation(self, tokens: int, *, held: bool = False) -> Iterator["Generating"]:
+        """While the body runs, a generation is in the engine that is expected to compute ``tokens`` of its prompt.
+
+        ``held``: its run waits for admission. Nobody can be in its way meanwhile, which may be long.
+        """
         now = self._engine.clock.now()
-        self._arrivals.add(now)
-        metered = self._meter.generation(now, tokens)
+        if not held:
+            self._arrivals.add(now)
+        metered = self._meter.generation(now, tokens, held=held)
         try:
             yield Generating(metered, self._engine.clock.now, self._look)
         finally:

@@ -50,6 +50,8 @@ class Tenure:
         self._beginning = anyio.Lock()
         self._claim: dict[str, Any] = {}
         self._estimate: Callable[[], int] | None = None
+        # Whether its requests are held until there is room for it, as far as is known.
+        self.waits = False
         self._queued = self._lost = False
         self._leases: dict[str, Grant] = {}
         self._ahead: dict[str, Grant] = {}
@@ -136,6 +138,7 @@ class Tenure:
         next generation.
         """
         self._queued = place is not None and place["state"] == "queued"
+        self.waits = place is not None and place["state"] != "admitted"
         if place is None:
             self._lose("the engine gave up the run, which was not renewed in time")
         elif self._queued and self._outer is None:
@@ -197,6 +200,8 @@ class Tenure:
 
     def granted(self, agent: str, grant: Grant | None, *, ahead: bool = False) -> None:
         """Keep what a request's end brought."""
+        # Of a generation that ended: its run was let in, whatever the last heartbeat said.
+        self.waits = self.waits and ahead
         if grant is None:
             return
         if grant.reason is not None:

@@ -66,6 +66,19 @@ def test_a_generation_counts_from_the_asking_to_its_end() -> None:
     assert meter.load == Load()
 
 
+def test_one_that_is_held_is_no_load_until_its_first_token() -> None:
+    meter = Meter()
+    held = meter.generation(0.0, 100, held=True)
+    assert meter.load == Load()
+    held.first(60.0)
+    assert meter.load == Load(decoding=1)
+    assert meter.times == Meter().times, "a minute of it was no step"
+    held.close(61.0)
+    gone = meter.generation(61.0, 100, held=True)
+    gone.close(62.0)
+    assert meter.load == Load()
+
+
 def test_generations_that_decode_side_by_side_tell_what_a_step_takes() -> None:
     base, seq, launch, token = 0.005, 0.0002, 0.010, 0.00004
     meter, now = Meter(), 0.0

@@ -8,6 +8,7 @@ import pytest
 
 import agentkv as akv
 from agentkv.engines.sim import SimEngine
+from agentkv.follow import Load
 from agentkv.kv import PolicySettings
 from agentkv.runtime import from_journal, replay
 from agentkv.runtime.run import Run
@@ -47,7 +48,7 @@ def managed_sim(script: Any, kv: PolicySettings | None, options: dict[str, Any])
 
 
 async def check_idle(rt: akv.Runtime) -> None:
-    """Nothing is left in the engine but leases on anchors, and nobody uses these."""
+    """Nothing is left in the engine but leases on anchors, and nobody uses these; nothing is taken to be in it."""
     # an anchor's lease is the runtime's own request: it may be on its way when the run that wanted it ends
     await rt.engine.clock.sleep(1.0)
     stats = await rt.engine.stats()
@@ -57,6 +58,8 @@ async def check_idle(rt: akv.Runtime) -> None:
     assert not any(anchor.users for anchor in rt._services.anchors._held.values())
     assert not rt._services.live
     assert not rt._services.heartbeat._living
+    pace = rt._services.pace
+    assert (pace.load, pace._booked, pace._offered, pace._offers) == (Load(), 0, 0, {})
     assert isinstance(rt.engine, SimEngine)
     rt.engine.check_integrity()
 

@@ -9,7 +9,7 @@ import agentkv as akv
 from agentkv.engines.sim import SimEngine
 from agentkv.kv import PolicySettings
 from agentkv.runtime.heartbeat import BEAT
-from agentkv.testing import Script, call, say
+from agentkv.testing import Script, call, calls, say
 
 POOL = 200
 RUNS = 30
@@ -64,3 +64,27 @@ async def test_a_run_that_lost_its_place_is_declared_anew() -> None:
         assert kinds.count("admission.admit") == 2
         stats = await rt.engine.kv("stats", {})
         assert (stats["runs"], stats["leases"]) == (0, 1), "the anchor's lease alone"
+
+
+@akv.tool
+async def read() -> str:
+    """Comes at once, and is long."""
+    return "The quick brown fox jumps over the lazy dog. " * 40
+
+
+async def test_a_run_in_line_does_not_keep_others_from_prefilling_ahead() -> None:
+    script = Script([calls(call("read"), call("wait", seconds=5.0)), say("ok")])
+    reader = akv.Agent("reader", instructions="Read and wait. ", tools=[read, wait], deps=Any)
+    ahead: dict[int, int] = {}
+    async with akv.Runtime(SimEngine(script, kv=PolicySettings(), pool_blocks=POOL)) as rt:
+
+        async def one(number: int) -> None:
+            kv = akv.KVConfig(kv_transfer_mode="bidirectional")
+            result = await rt.run(reader, f"Go {number}", deps=None, working_set=100 * 32, kv=kv)
+            ahead[number] = result.kv.totals.prefetched
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(3):
+                tasks.start_soon(one, number)
+        assert sum(record.kind == "admission.queue" for record in await rt.kv_records()) == 1
+    assert all(ahead.values()), ahead
