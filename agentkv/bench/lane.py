@@ -201,7 +201,8 @@ class Lane:
         stage, agent = self._stage, self._lanes.agent
         ids: list[int] = []
         first_at, last = 0.0, None
-        with stage.pace.generation(ask.prompt - ask.predicted, held=self.tenure.waits) as generating:
+        tokens, tenure = ask.prompt - ask.predicted, self.tenure
+        with stage.pace.generation(tokens, held=tenure.waits) as generating, tenure.asking(generating.hold):
             async with aclosing(stage.engine.generate(request)) as deltas:
                 async for last in deltas:
                     if not ids:
@@ -214,7 +215,7 @@ class Lane:
                     said(last.token_ids)
             generating.done(len(ids))
         usage = _usage(request, last, ids)
-        self.tenure.granted(NAME, last.grant if last else None)
+        tenure.granted(NAME, last.grant if last else None)
         return ids, first_at, usage
 
 

@@ -103,6 +103,12 @@ class Metered:
         self._meter.change(now, asked=-self.asked, decoding=1)
         self._before = self._meter.sums(now)
 
+    def hold(self, now: float) -> None:
+        """The generation is held: its run was paused before it began."""
+        if self._first_at is None:
+            self._meter.change(now, asked=-self.asked)
+            self.asked, self._alone = 0, False
+
     def computed(self, now: float, tokens: int) -> None:
         """The prefetch is done and has computed ``tokens``."""
         self._note_prefill(now, tokens)

@@ -58,7 +58,8 @@ class Generator:
         first: Delta | None = None
         last: Delta | None = None
         text = self._program.format.tokenizer.stream()
-        with self._session.pace.generation(asked.prompt - asked.predicted, held=self._tenure.waits) as generating:
+        tokens, pace, tenure = asked.prompt - asked.predicted, self._session.pace, self._tenure
+        with pace.generation(tokens, held=tenure.waits) as generating, tenure.asking(generating.hold):
             async with aclosing(self._engine.generate(self._request(command))) as deltas:
                 async for last in deltas:
                     if first is None:

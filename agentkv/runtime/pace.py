@@ -162,6 +162,11 @@ class Generating:
         self._metered.first(self._now())
         self._look()
 
+    def hold(self) -> None:
+        """Its run was paused, and has it wait for room that others must leave."""
+        self._metered.hold(self._now())
+        self._look()
+
     def done(self, generated: int) -> None:
         """It has ended, with ``generated`` tokens."""
         self._metered.done(self._now(), generated)

@@ -1,7 +1,8 @@
 """A run's standing with its engine: its place in the line, its leases, and their end."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -52,6 +53,7 @@ class Tenure:
         self._estimate: Callable[[], int] | None = None
         # Whether its requests are held until there is room for it, as far as is known.
         self.waits = False
+        self._hold: Callable[[], None] | None = None
         self._queued = self._lost = False
         self._leases: dict[str, Grant] = {}
         self._ahead: dict[str, Grant] = {}
@@ -139,6 +141,8 @@ class Tenure:
         """
         self._queued = place is not None and place["state"] == "queued"
         self.waits = place is not None and place["state"] != "admitted"
+        if self.waits and self._hold is not None:
+            self._hold()
         if place is None:
             self._lose("the engine gave up the run, which was not renewed in time")
         elif self._queued and self._outer is None:
@@ -197,6 +201,15 @@ class Tenure:
             ticket=self.ticket,
             lease=None if before is None else before.token,
         )
+
+    @contextmanager
+    def asking(self, hold: Callable[[], None]) -> Iterator[None]:
+        """While the body asks for a generation, call ``hold`` when the engine says that it holds it."""
+        self._hold = hold
+        try:
+            yield
+        finally:
+            self._hold = None
 
     def granted(self, agent: str, grant: Grant | None, *, ahead: bool = False) -> None:
         """Keep what a request's end brought."""

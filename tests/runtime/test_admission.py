@@ -7,6 +7,7 @@ import anyio
 
 import agentkv as akv
 from agentkv.engines.sim import SimEngine
+from agentkv.follow import Load
 from agentkv.kv import PolicySettings
 from agentkv.runtime.heartbeat import BEAT
 from agentkv.testing import Script, call, calls, say
@@ -88,3 +89,14 @@ async def test_a_run_in_line_does_not_keep_others_from_prefilling_ahead() -> Non
                 tasks.start_soon(one, number)
         assert sum(record.kind == "admission.queue" for record in await rt.kv_records()) == 1
     assert all(ahead.values()), ahead
+
+
+async def test_a_run_that_is_paused_when_it_asks_does_not_either() -> None:
+    async with akv.Runtime(engine(0.0)) as rt, rt.start(waiter, "Go", deps=None) as run:
+        async for event in run:
+            if event.type == "generation_asked":
+                assert rt._services.pace.load == Load(asked=1)
+                [tenure] = rt._services.heartbeat._living
+                tenure.placed({"state": "paused", "position": 0, "estimate": None})
+                assert rt._services.pace.load == Load()
+        assert rt._services.pace.load == Load()
