@@ -12,6 +12,10 @@ __all__ = ("Delay",)
 
 _FORMS = "'LO:HI' (uniform, in seconds) or 'lognormal:MEDIAN:SIGMA' (median in seconds, sigma of its logarithm)"
 
+# Beyond these a draw is no number of seconds that anything could wait for, or no number at all.
+LONGEST = 1e9
+WIDEST = 10
+
 
 @frozen
 class Delay:
@@ -31,9 +35,10 @@ class Delay:
             raise SetupError(f"a delay is {_FORMS}; got {text!r}") from None
         if kind == "uniform" and 0 <= first <= second < math.inf:
             return cls("uniform", first, second)
-        if kind == "lognormal" and 0 < first < math.inf and 0 <= second < math.inf:
+        if kind == "lognormal" and 0 < first <= LONGEST and 0 <= second <= WIDEST:
             return cls("lognormal", first, second)
-        raise SetupError(f"a delay is {_FORMS}; {text!r} is out of bounds")
+        bounds = f"a median is at most {LONGEST:g} s, a sigma at most {WIDEST}"
+        raise SetupError(f"a delay is {_FORMS}; {text!r} is out of bounds: {bounds}")
 
     def draw(self, rng: Random) -> float:
         """One delay in seconds."""

@@ -11,15 +11,13 @@ from attrs import asdict
 from agentkv.engines.base import EngineInfo
 from agentkv.engines.sim_cache import BlockPool
 from agentkv.engines.sim_holder import PoolHolder
+from agentkv.engines.sim_machine import MOST_BLOCKS
 from agentkv.engines.sim_managed import ManagedScheduler
 from agentkv.engines.sim_scheduler import Scheduler
 from agentkv.errors import EngineStartError
 from agentkv.kv import KVPolicy, PolicySettings, perform, reset_answer
 
 __all__ = ("kv_capabilities", "kv_stats", "make_scheduler", "operate")
-
-# Each costs the simulator a few bytes of its own.
-MOST_SLOTS = 10_000_000
 
 
 def make_scheduler(
@@ -53,10 +51,10 @@ def _slots(kv: PolicySettings, block_bytes: int) -> int:
     if kv.capabilities()["tier"] != "on" or not block_bytes:
         return 0
     slots = kv.cpu_tier_bytes // block_bytes
-    if not 0 < slots <= MOST_SLOTS:
+    if not 0 < slots <= MOST_BLOCKS:
         raise EngineStartError(
             f"cpu_tier_bytes={kv.cpu_tier_bytes} holds {slots} blocks of {block_bytes} bytes; the simulator takes 1 to "
-            f"{MOST_SLOTS}: set it between these, or to 0 for no second tier"
+            f"{MOST_BLOCKS}: set it between these, or to 0 for no second tier"
         )
     return slots
 

@@ -1,12 +1,13 @@
 """The machine that the simulator pretends to be: what a step costs, and how much fits."""
 
+from math import inf
 from typing import Any, Protocol, TypedDict
 
 from attrs import evolve, frozen
 
 from agentkv.errors import EngineStartError
 
-__all__ = ("Machine", "MachineOptions", "StepCost", "Work", "find_machine", "machine_with")
+__all__ = ("MOST_BLOCKS", "Machine", "MachineOptions", "StepCost", "Work", "find_machine", "machine_with")
 
 
 class Work(Protocol):
@@ -91,6 +92,9 @@ class MachineOptions(TypedDict, total=False):
     host_bandwidth: float
 
 
+# Of a pool, and of a second tier: each has an entry in the simulator's books.
+MOST_BLOCKS = 10_000_000
+
 _PRESETS: dict[str, Machine] = {
     # A 135M model in bfloat16 on 2 CPU cores under vLLM: about 450 tokens/s of cold prefill, 40 ms a decode step.
     "cpu": Machine(
@@ -169,7 +173,9 @@ def _problem(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "must be a number"
     if name == "delivery_s":
-        return "" if isinstance(value, int | float) and value >= 0 else "must be at least 0"
+        return "" if isinstance(value, int | float) and 0 <= value < inf else "must be at least 0"
     if name == "host_bandwidth":
         return "" if isinstance(value, int | float) and value >= 1 else "must be at least 1 byte a second"
+    if name == "pool_blocks" and isinstance(value, int) and value > MOST_BLOCKS:
+        return f"is more than the simulator keeps books of: give at most {MOST_BLOCKS}"
     return "" if isinstance(value, int) and value >= 1 else "must be a whole number of at least 1"

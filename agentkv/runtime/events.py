@@ -261,6 +261,9 @@ def to_journal(event: Event) -> dict[str, Any]:
 
 def from_journal(entry: dict[str, Any]) -> Event:
     """The event that ``to_journal`` wrote. Raises ``JournalError`` for anything else."""
+    given: object = entry
+    if not isinstance(given, dict):
+        raise JournalError(f"the journal holds {given!r} where a record should be; {JournalError.remedy}")
     values = dict(entry)
     cls = _JOURNALLED.get(str(values.pop("type", None)))
     if cls is None:

@@ -192,6 +192,9 @@ class SQLiteFile:
         except sqlite3.Error as error:
             remedy = _REMEDIES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "check the file and its disk")
             raise StoreError(f"the journal {self._path} cannot be used: {error}; {remedy}") from error
+        except UnicodeDecodeError as error:
+            # What SQLite would say of a damaged file may quote its bytes.
+            raise StoreError(f"the journal {self._path} cannot be used: malformed; restore it from a copy") from error
         except OSError as error:
             remedy = "check that its folder exists and is writable"
             raise StoreError(f"the journal {self._path} cannot be used: {error.strerror}; {remedy}") from error

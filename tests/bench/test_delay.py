@@ -29,7 +29,20 @@ def test_it_reads_what_it_writes(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1", "3:1", "-1:2", "1:2:3", "1:inf", "lognormal:0:1", "lognormal:1", "normal:1:2"]
+    "text",
+    [
+        "",
+        "1",
+        "3:1",
+        "-1:2",
+        "1:2:3",
+        "1:inf",
+        "lognormal:0:1",
+        "lognormal:1",
+        "normal:1:2",
+        "lognormal:1:11",
+        "lognormal:1e99:1",
+    ],
 )
 def test_nonsense_is_refused_with_what_would_be_right(text: str) -> None:
     with pytest.raises(SetupError, match=r"'LO:HI'.*'lognormal:MEDIAN:SIGMA'"):

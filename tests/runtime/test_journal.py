@@ -53,6 +53,12 @@ async def test_a_record_that_no_run_wrote_is_named(
         from_journal(entry)
 
 
+@pytest.mark.parametrize("entry", [None, 7, "x", [["type", "run_started"]]])
+def test_what_is_no_record_at_all_is_named(entry: Any) -> None:
+    with pytest.raises(JournalError, match=r"^the journal holds .* where a record should be; read it with the agentkv"):
+        from_journal(entry)
+
+
 @pytest.mark.parametrize(
     ("kind", "change"),
     [

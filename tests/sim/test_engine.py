@@ -293,6 +293,8 @@ async def test_engines_can_share_a_clock(ask: Any) -> None:
     [
         ({"preset": "tpu"}, "no preset 'tpu'; it has cpu, h200"),
         ({"pool_blocks": 0}, "pool_blocks=0 must be a whole number of at least 1"),
+        ({"pool_blocks": 10**15}, "is more than the simulator keeps books of: give at most 10000000"),
+        ({"delivery_s": float("inf")}, "delivery_s=inf must be at least 0"),
         ({"block_size": "16"}, "block_size='16' must be a whole number"),
         ({"max_num_seqs": True}, "max_num_seqs=True must be a number"),
         ({"cost": 3}, "cost=3 must be a StepCost"),

@@ -114,6 +114,18 @@ async def test_a_damaged_file_is_a_store_error(path: Path) -> None:
                 await operation
 
 
+async def test_a_file_whose_damage_is_no_text_is_a_store_error(path: Path) -> None:
+    async with aclosing(SQLiteStore(path)) as store:
+        await store.open()
+    _damage_schema(path)
+    with pytest.raises(StoreError, match="malformed; restore it from a copy"):
+        await SQLiteStore(path).open()
+
+
+def _damage_schema(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE event", b"CREATE \xba\xbaBLE event"))
+
+
 def _damage(path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[:8192] + b"\xff" * (len(whole) - 8192))
