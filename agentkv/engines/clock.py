@@ -2,6 +2,7 @@
 
 import asyncio
 import heapq
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
@@ -105,7 +106,10 @@ class VirtualClock:
         return timer
 
     async def sleep(self, seconds: float) -> None:
-        """Return after ``seconds`` of simulated time."""
+        """Return after ``seconds`` of simulated time. Raises ``ValueError`` for NaN, as asyncio does."""
+        if math.isnan(seconds):
+            # Timers of all others would be in no order beside it.
+            raise ValueError("seconds must not be NaN")
         if seconds <= 0:
             await anyio.lowlevel.checkpoint()
             return

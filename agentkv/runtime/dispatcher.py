@@ -2,6 +2,7 @@
 
 from asyncio import CancelledError
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import anyio
@@ -51,8 +52,14 @@ class Dispatcher:
         except AgentKVError as error:
             self._report(error)
             return
-        except (KeyboardInterrupt, SystemExit, anyio.get_cancelled_exc_class()):
+        except (KeyboardInterrupt, SystemExit):
             raise
+        except anyio.get_cancelled_exc_class():
+            if anyio.current_effective_deadline() == -inf:
+                raise
+            # Else nobody would hear of it: the run did not ask for this, and would wait for the result.
+            self._report(ToolError(f"tool {tool.name!r}: its task was cancelled by something other than its run"))
+            return
         except BaseException as error:  # noqa: BLE001 - whatever a tool raises ends its run, and nothing else
             failed = ToolError(f"tool {tool.name!r} raised {type(error).__name__}")
             failed.__cause__ = error

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from pydantic import BaseModel, field_validator
 
@@ -169,6 +170,34 @@ async def test_an_abandoned_thread_is_named_in_the_report(runtime: Open) -> None
         assert run.report.abandoned == ("blocked",)
         assert "blocked" in run.report.text()
     release.set()
+
+
+async def test_a_cancellation_that_is_not_the_run_s_is_an_error_and_no_wait_without_end(runtime: Open) -> None:
+    @akv.tool
+    async def sweeping() -> str:
+        """Cancels whatever has to do with tools."""
+        for task in asyncio.all_tasks():
+            if task.get_name() == "tool sweeping":
+                task.cancel()
+        await anyio.lowlevel.checkpoint()
+        return ""
+
+    async with runtime([call("sweeping"), say("ok")]) as rt:
+        with pytest.raises(akv.ToolError, match="tool 'sweeping': its task was cancelled by something other than"):
+            await rt.run(agent(sweeping), "Go")
+
+
+async def test_a_sleep_of_no_length_is_the_tool_s_error_and_leaves_the_clock_alone(runtime: Open) -> None:
+    @akv.tool
+    async def dreaming(ctx: akv.Context[None]) -> str:
+        """Sleeps for NaN seconds."""
+        await ctx.sleep(float("nan"))
+        return ""
+
+    async with runtime([call("dreaming")]) as rt:
+        with pytest.raises(akv.ToolError, match="ValueError: seconds must not be NaN"):
+            await rt.run(agent(dreaming), "Go")
+        assert rt.engine.clock.now() < 60
 
 
 async def test_a_run_ends_though_a_tool_of_a_branch_does_not(runtime: Open, monkeypatch: pytest.MonkeyPatch) -> None:
