@@ -202,6 +202,10 @@ def _asks(node: Node) -> bool:
     return node.generates or isinstance(node, Branches)
 
 
+# Levels of branches within branches. A run goes through them by recursion, and Python has a limit to that.
+DEEPEST = 100
+
+
 def compile(graph: Graph[DepsT, OutputT]) -> CompiledGraph[DepsT, OutputT]:
     """Check a graph and freeze it, and those of its branches. Raises ``GraphError`` naming the first node at fault."""
     return _compile(graph, ())
@@ -210,6 +214,8 @@ def compile(graph: Graph[DepsT, OutputT]) -> CompiledGraph[DepsT, OutputT]:
 def _compile(graph: Graph[Any, Any], inside: tuple[Graph[Any, Any], ...]) -> CompiledGraph[Any, Any]:
     if graph in inside:
         _refuse(graph.name, "runs in a branch of itself; a graph cannot contain itself")
+    if len(inside) > DEEPEST:
+        _refuse(graph.name, f"is in branches of branches, more than {DEEPEST} deep; let a branch end and fork again")
     wiring = graph.wiring
     _refuse_first(graph, _problems(wiring))
     within = {name: _compile(body, (*inside, graph)) for name, body in bodies(wiring)}

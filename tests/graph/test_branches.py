@@ -349,3 +349,20 @@ def test_a_join_is_a_node_with_its_source() -> None:
     join = g.join("best", g.fork("ways", WAYS), first())
     assert isinstance(join, Join)
     assert (join.source, join.adopts) == ("ways", True)
+
+
+def test_branches_are_within_each_other_to_a_bounded_depth() -> None:
+    def within(levels: int) -> Graph[None, str]:
+        graph = Graph("innermost")
+        graph.path(START, graph.plan("plan", Agent("a", instructions="x")), END)
+        for level in range(levels):
+            outer = Graph(f"level{level}")
+            ways = outer.fork("ways", {"on": "Go on."}, agent=Agent("a", instructions="x"), body=graph)
+            outer.path(START, ways)
+            outer.path(outer.join("join", ways, first()), END)
+            graph = outer
+        return graph
+
+    assert compile(within(3)).name == "level2"
+    with pytest.raises(GraphError, match="is in branches of branches, more than 100 deep; let a branch end"):
+        compile(within(2_000))
