@@ -114,7 +114,10 @@ class Runtime:
         stack, self._stack = self._stack, None
         if stack is not None:
             with anyio.move_on_after(CLOSE_SECONDS, shield=True):
-                for run in tuple(self._services.live):
+                living = tuple(self._services.live)
+                for run in living:
+                    run.cancel()
+                for run in living:
                     await run.stop()
             # What the body raised is the caller's own: passed to the stack's task group, it would come out wrapped.
             await stack.__aexit__(None, None, None)

@@ -200,6 +200,41 @@ async def test_a_sleep_of_no_length_is_the_tool_s_error_and_leaves_the_clock_alo
         assert rt.engine.clock.now() < 60
 
 
+async def test_a_runtime_that_is_closed_ends_its_runs_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("agentkv.tools.attended"), "PATIENCE", 0.5)
+    begun, ending, both = anyio.Semaphore(0), 0, anyio.Event()
+
+    @akv.tool
+    async def tidy() -> str:
+        """Waits, when it is cancelled, for its like to be cancelled too."""
+        nonlocal ending
+        begun.release()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ending += 1
+            if ending == 2:
+                both.set()
+            with anyio.CancelScope(shield=True):
+                await both.wait()
+        return ""
+
+    runs: list[akv.Run[str]] = []
+
+    async def one() -> None:
+        async with rt.start(agent(tidy), "Go") as run:
+            runs.append(run)
+            with suppress(akv.RunCancelled):
+                await run.result()
+
+    async with anyio.create_task_group() as tasks, akv.Runtime(sim(Script(lambda *_: call("tidy")))) as rt:
+        tasks.start_soon(one)
+        tasks.start_soon(one)
+        await begun.acquire()
+        await begun.acquire()
+    assert [run.report.abandoned for run in runs] == [(), ()]
+
+
 async def test_a_run_ends_though_a_tool_of_a_branch_does_not(runtime: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_module("agentkv.tools.attended"), "PATIENCE", 0.05)
     over = anyio.Event()
