@@ -115,10 +115,11 @@ class Runtime:
         if stack is not None:
             with anyio.move_on_after(CLOSE_SECONDS, shield=True):
                 living = tuple(self._services.live)
-                for run in living:
-                    run.cancel()
-                for run in living:
-                    await run.stop()
+                for each in living:
+                    if isinstance(each, Run):
+                        each.cancel()
+                for each in living:
+                    await each.stop()
             # What the body raised is the caller's own: passed to the stack's task group, it would come out wrapped.
             await stack.__aexit__(None, None, None)
 

@@ -232,6 +232,7 @@ async def test_a_runtime_that_is_closed_ends_its_runs_together(monkeypatch: pyte
         tasks.start_soon(one)
         await begun.acquire()
         await begun.acquire()
+        rt.chain(agent(tidy)).fork()  # what has nothing to cancel is given back too
     assert [run.report.abandoned for run in runs] == [(), ()]
 
 
