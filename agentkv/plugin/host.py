@@ -11,6 +11,7 @@ from attrs import define
 from vllm.logger import init_logger
 
 from agentkv.plugin.commands import Command, Ended
+from agentkv.plugin.rows import pool_rows
 
 __all__ = ("HostMemory",)
 
@@ -41,11 +42,9 @@ class HostMemory:
     """
 
     def __init__(self, regions: Sequence[torch.Tensor], slots: int) -> None:
-        self._regions = list(regions)
-        self._device = self._regions[0].device
+        self._pool = pool_rows(regions)
+        self._device, self.words = self._pool.device, self._pool.words
         self._cuda = self._device.type == "cuda"
-        self._spans = list(_spans(self._regions))
-        self.words = sum(int(region.shape[1]) for region in self._regions)
         # Written once, so that what there is not enough of is missed now.
         self.memory = torch.zeros((slots, self.words), dtype=torch.int64)
         if self._cuda:
@@ -116,18 +115,15 @@ class HostMemory:
         """Move as many blocks as staging memory holds, from place ``start`` on; their checksums."""
         slots = command.slots[start : start + len(staging)]
         rows = staging[: len(slots)]
-        blocks = torch.tensor(command.blocks[start : start + len(slots)], pin_memory=self._cuda)
-        index = blocks.to(self._device, non_blocking=True)
+        blocks = command.blocks[start : start + len(slots)]
         if command.out:
-            for region, span in zip(self._regions, self._spans, strict=True):
-                rows[:, span] = region.index_select(0, index)
+            self._pool.gather(blocks, rows)
             for place, slot, length in _runs(slots):
                 self.memory[slot : slot + length].copy_(rows[place : place + length], non_blocking=True)
         else:
             for place, slot, length in _runs(slots):
                 rows[place : place + length].copy_(self.memory[slot : slot + length], non_blocking=True)
-            for region, span in zip(self._regions, self._spans, strict=True):
-                region.index_copy_(0, index, rows[:, span])
+            self._pool.scatter(blocks, rows)
         return self._checksums(rows) if command.checked else rows[:0, 0]
 
     def _checksums(self, rows: torch.Tensor) -> torch.Tensor:
@@ -203,13 +199,6 @@ class _Done:
 
     def seconds_to(self, later: "_Done") -> float:
         return later.at - self.at
-
-
-def _spans(regions: Sequence[torch.Tensor]) -> Iterator[slice]:
-    start = 0
-    for region in regions:
-        yield slice(start, start + region.shape[1])
-        start += region.shape[1]
 
 
 def _runs(slots: Sequence[int]) -> Iterator[tuple[int, int, int]]:

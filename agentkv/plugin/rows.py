@@ -1,0 +1,53 @@
+"""Blocks of the pool as rows of words: gathered from the layers' regions, and scattered to them."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+__all__ = ("PoolRows", "pool_rows")
+
+
+class PoolRows:
+    """The ``regions`` of a pool, views [blocks, words]; a block's row is all of them side by side.
+
+    Both calls only queue the work on the current stream, where there is one.
+    """
+
+    def __init__(self, regions: Sequence[torch.Tensor]) -> None:
+        self.regions = list(regions)
+        self.device = self.regions[0].device
+        self.spans = list(_spans(self.regions))
+        self.words: int = self.spans[-1].stop
+
+    def gather(self, blocks: Sequence[int], rows: torch.Tensor) -> None:
+        """Write the row of each of ``blocks`` to its place in ``rows``, [blocks, words]."""
+        index = self._moved(blocks)
+        for region, span in zip(self.regions, self.spans, strict=True):
+            rows[:, span] = region.index_select(0, index)
+
+    def scatter(self, blocks: Sequence[int], rows: torch.Tensor) -> None:
+        """Write each of ``rows`` to its block."""
+        index = self._moved(blocks)
+        for region, span in zip(self.regions, self.spans, strict=True):
+            region.index_copy_(0, index, rows[:, span])
+
+    def _moved(self, numbers: Sequence[int]) -> torch.Tensor:
+        """Numbers on the device; from pageable memory the host would wait for it."""
+        here = torch.tensor(numbers, dtype=torch.int64, pin_memory=self.device.type == "cuda")
+        return here.to(self.device, non_blocking=True)
+
+
+def pool_rows(regions: Sequence[torch.Tensor]) -> PoolRows:
+    """On a CUDA device by one kernel for all regions; elsewhere by torch, a call to a region."""
+    if regions[0].device.type != "cuda":
+        return PoolRows(regions)
+    from agentkv.plugin.row_kernel import KernelRows
+
+    return KernelRows(regions)
+
+
+def _spans(regions: Sequence[torch.Tensor]) -> Iterator[slice]:
+    start = 0
+    for region in regions:
+        yield slice(start, start + region.shape[1])
+        start += region.shape[1]
