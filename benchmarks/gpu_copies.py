@@ -1,4 +1,4 @@
-"""What a second tier's copies cost on a GPU: ``python benchmarks/gpu_copies.py [--blocks N] [--by-torch]``.
+"""What a second tier's copies cost on a GPU: ``python benchmarks/gpu_copies.py [--blocks N]``.
 
 Steps of a decode's shape (a CUDA graph that reads 8 GB of weights, small copies in, one out) run alone and beside
 copies of an 8B model's blocks of 16 tokens. One JSON object a line: the step's time, the time that a worker's thread
@@ -13,10 +13,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from agentkv.plugin import host as plugin_host
 from agentkv.plugin.commands import Command
 from agentkv.plugin.host import HostMemory
-from agentkv.plugin.rows import PoolRows
 
 LAYERS, BLOCKS, WORDS = 32, 6000, 65536 // 8
 
@@ -97,11 +95,7 @@ def main() -> None:
     """Measure each way alone, both, and both with slots in disorder and checksums."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--blocks", type=int, default=270, help="to a copy (default: 270, a chain's own 4,300 tokens)")
-    parser.add_argument("--by-torch", action="store_true", help="gather a region at a time, without our kernel")
-    arguments = parser.parse_args()
-    count = arguments.blocks
-    if arguments.by_torch:
-        plugin_host.pool_rows = PoolRows
+    count = parser.parse_args().blocks
     draw, numbers = random.Random(0), iter(range(1 << 30))
     host = HostMemory([torch.zeros((BLOCKS, WORDS), dtype=torch.int64, device="cuda") for _ in range(LAYERS)], BLOCKS)
     steps = Steps()

@@ -36,9 +36,9 @@ class HostMemory:
     """Owns ``slots`` rows of host memory for blocks of the pool, whose ``regions`` are views [blocks, words].
 
     On a CUDA device the memory is pinned and each direction has a stream of its own: blocks are gathered from the
-    layers into staging memory and cross in as few copies as their slots allow. Elsewhere the same copies are done at
-    once. ``submit`` and ``poll`` are called by the worker's one thread. A copy that goes wrong is reported as failed
-    and never raised.
+    layers into staging memory and go out in as few copies as their slots allow; a kernel reads them back. Elsewhere the
+    same is done at once. ``submit`` and ``poll`` are called by the worker's one thread. A copy that goes wrong is
+    reported as failed and never raised.
     """
 
     def __init__(self, regions: Sequence[torch.Tensor], slots: int) -> None:
@@ -116,14 +116,13 @@ class HostMemory:
         slots = command.slots[start : start + len(staging)]
         rows = staging[: len(slots)]
         blocks = command.blocks[start : start + len(slots)]
-        if command.out:
+        if not command.out:
+            self._pool.load(blocks, self.memory, slots)
+        if command.out or command.checked:
             self._pool.gather(blocks, rows)
+        if command.out:
             for place, slot, length in _runs(slots):
                 self.memory[slot : slot + length].copy_(rows[place : place + length], non_blocking=True)
-        else:
-            for place, slot, length in _runs(slots):
-                rows[place : place + length].copy_(self.memory[slot : slot + length], non_blocking=True)
-            self._pool.scatter(blocks, rows)
         return self._checksums(rows) if command.checked else rows[:0, 0]
 
     def _checksums(self, rows: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Blocks of the pool as rows of words: gathered from the layers' regions, and scattered to them."""
+"""Blocks of the pool as rows of words: gathered from the layers' regions, and loaded into them from host memory."""
 
 from collections.abc import Iterator, Sequence
 
@@ -25,8 +25,9 @@ class PoolRows:
         for region, span in zip(self.regions, self.spans, strict=True):
             rows[:, span] = region.index_select(0, index)
 
-    def scatter(self, blocks: Sequence[int], rows: torch.Tensor) -> None:
-        """Write each of ``rows`` to its block."""
+    def load(self, blocks: Sequence[int], memory: torch.Tensor, slots: Sequence[int]) -> None:
+        """Write the rows ``slots`` of ``memory``, [slots, words] on the host, to ``blocks``, one each."""
+        rows = memory.index_select(0, self._moved(slots))
         index = self._moved(blocks)
         for region, span in zip(self.regions, self.spans, strict=True):
             region.index_copy_(0, index, rows[:, span])
@@ -38,7 +39,7 @@ class PoolRows:
 
 
 def pool_rows(regions: Sequence[torch.Tensor]) -> PoolRows:
-    """On a CUDA device by one kernel for all regions; elsewhere by torch, a call to a region."""
+    """On a CUDA device one kernel does it for all regions; elsewhere torch, by a call to a region."""
     if regions[0].device.type != "cuda":
         return PoolRows(regions)
     from agentkv.plugin.row_kernel import KernelRows

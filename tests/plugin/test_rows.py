@@ -32,7 +32,7 @@ def pool(widths: list[int], gap: int) -> list[torch.Tensor]:
     gap=st.sampled_from((0, 5)),
     blocks=st.lists(st.integers(0, BLOCKS - 1), unique=True),
 )
-def test_the_kernel_gathers_and_scatters_as_torch_does(
+def test_the_kernel_gathers_and_loads_as_torch_does(
     kernel: object, widths: list[int], gap: int, blocks: list[int]
 ) -> None:
     regions = pool(widths, gap)
@@ -44,10 +44,15 @@ def test_the_kernel_gathers_and_scatters_as_torch_does(
     fast.gather(blocks, rows)
     assert torch.equal(rows, expected)
 
+    memory = torch.randint(1, 1 << 60, (BLOCKS, plain.words))
+    slots = [BLOCKS - 1 - block for block in blocks]
     twin = [region.clone() for region in regions]
-    PoolRows(twin).scatter(blocks, -rows)
-    fast.scatter(blocks, -rows)
+    PoolRows(twin).load(blocks, memory, slots)
+    fast.load(blocks, memory, slots)
     assert all(torch.equal(*pair) for pair in zip(regions, twin, strict=True))
+    assert all(
+        torch.equal(torch.cat([region[block] for region in twin]), memory[BLOCKS - 1 - block]) for block in blocks
+    )
 
 
 def test_without_a_gpu_torch_does_it() -> None:
