@@ -39,6 +39,7 @@ class ManagedScheduler(Scheduler):
         self.loading: dict[str, SimRequest] = {}
         self._now = now
         self._shares = StepShares(policy.settings.prefetch_step)
+        self._divided = False
         self._order = WaitingOrder(policy.settings.max_overtakes)
 
     def __contains__(self, request_id: str) -> bool:
@@ -114,9 +115,8 @@ class ManagedScheduler(Scheduler):
         while True:
             self.requests.in_step.clear()
             self._share_out()
-            managed = bool(self.requests.directives)
             step = super().schedule()
-            if managed:
+            if self.requests.directives:
                 rows = ((request.request_id, tokens) for request, tokens in step.rows)
                 self._shares.planned(step, rows, self._now())
             # A prefetch that found no room stood before others: without it they may start.
@@ -172,7 +172,9 @@ class ManagedScheduler(Scheduler):
         waiting = [name for name in self.waiting if name not in prefetches]
         begun = [request for name, request in self.running.items() if name not in prefetches]
         prefilling = [request.request_id for request in begun if request.in_prefill]
-        if self.requests.directives:
+        # As it stands here, whoever is given up in this step: the plugin has told vLLM by then.
+        self._divided = bool(self.requests.directives)
+        if self._divided:
             self._shares.open(
                 waiting=waiting,
                 prefilling=prefilling,
@@ -194,7 +196,7 @@ class ManagedScheduler(Scheduler):
             if given:
                 self.requests.in_step.add(name)
             return given
-        cold = tokens > 1 and bool(self.requests.directives) and not self.requests.is_resume(name)
+        cold = tokens > 1 and self._divided and not self.requests.is_resume(name)
         return self._shares.cold(tokens) if cold else tokens
 
     def _fits(self, request: SimRequest, hits: list[Block]) -> bool:
