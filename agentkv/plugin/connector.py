@@ -117,7 +117,7 @@ class TierConnector(KVConnectorBase_V1, SupportsHMA):
         slots = slots_of(settings["cpu_tier_bytes"], self._cache, self._config.parallel_config.world_size)
         try:
             self._host = HostMemory(rows, slots)
-        except (MemoryError, RuntimeError) as error:
+        except (MemoryError, OSError, RuntimeError) as error:
             raise EngineStartError(
                 f"cpu_tier_bytes={settings['cpu_tier_bytes']}: this machine does not give that much memory ({error}); "
                 "lower it"
