@@ -1,5 +1,6 @@
 """vLLM's own CPU tier, as ``stock+offload`` uses it."""
 
+from functools import cache
 from typing import Any
 
 from agentkv.errors import NotSupported
@@ -29,6 +30,8 @@ def require_offload(spec: str) -> None:
         )
 
 
+# One object for one size: vLLM gives each a name of its own, by which two would be two engines.
+@cache
 def offload_options(tier_bytes: int) -> dict[str, Any]:
     """Engine arguments that put vLLM's OffloadingConnector with ``tier_bytes`` of host memory behind the pool."""
     from vllm.config import KVTransferConfig

@@ -132,7 +132,7 @@ class _Run:
         samples = bench.floor_samples if bench.waits_for_tools else 0
         # The floor is what an engine gives that is left as it is, whatever the modes.
         first = next(iter(bench.modes.values()))
-        engine = await self._host.get(None if samples else first.engine_kv())
+        engine = await (self._host.get(None) if samples else self._host.get(first.engine_kv(), first.engine_options()))
         info = engine.info
         if bench.floor_samples:
             floor_of = f"{samples} resumes on the idle engine" if samples else "none, as no agent waits for a tool"
