@@ -8,7 +8,7 @@ from attrs import frozen
 
 from agentkv.bench.reconcile import reconcile
 from agentkv.bench.series import Series
-from agentkv.bench.snapshot import Snapshot, difference
+from agentkv.bench.snapshot import Snapshot, difference, moved
 from agentkv.bench.steady import Steady
 from agentkv.bench.step_log import StepRow
 from agentkv.bench.turn import Source, Task, Turn
@@ -98,7 +98,7 @@ class Repetition:
             "prefetches": self.after.prefetches - self.before.prefetches,
             "evictions": self._evictions(),
             "policy_records": self._policy("records"),
-            "tier": self._policy("tier_totals"),
+            "tier": moved(*(at.counters["policy"].get("tier_totals", {}) for at in (self.before, self.after))),
             "recomputed_after_eviction": self.after.recomputed - self.before.recomputed,
             "preemptions": self._count("preemptions"),
             "peak_pool": self.series.peak,

@@ -8,7 +8,7 @@ from attrs import fields, frozen
 from agentkv.engines import Engine
 from agentkv.report import Totals
 
-__all__ = ("Snapshot", "difference", "read_counters", "sum_totals")
+__all__ = ("Snapshot", "difference", "moved", "read_counters", "sum_totals")
 
 
 @frozen(kw_only=True)
@@ -30,6 +30,13 @@ class Snapshot:
 def difference(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
     """How far each counter has gone; one that appeared meanwhile began at nothing."""
     return {name: count - before.get(name, 0) for name, count in after.items()}
+
+
+def moved(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    """What moved between two tiers meanwhile, by the totals of ``Tier.stats``; empty where there is one only."""
+    found = difference(before, after)
+    # Of what was copied in a window some leaves behind it: what was avoided until then would count as made up for.
+    return {**found, "stores_avoided": max(0, found["left"] - found["copied"])} if found else {}
 
 
 def sum_totals(totals: Iterable[Totals]) -> Totals:

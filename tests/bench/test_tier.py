@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from agentkv.bench import page
+from agentkv.bench.snapshot import moved
 from agentkv.errors import SetupError
 
 SHAPE: dict[str, Any] = {
@@ -46,6 +47,14 @@ def test_what_moved_and_who_waited_is_in_the_result(modes: dict[str, Any]) -> No
     assert 0 < tier["copied"] < tier["left"] == tier["copied"] + tier["stores_avoided"]
     assert 0 < tier["waited_ms"] / tier["waits"] < 1000
     assert modes["bidirectional"]["tier"] == {}
+
+
+def test_in_a_window_no_fewer_stores_than_none_are_avoided() -> None:
+    before = {"copied": 100, "left": 150, "stores_avoided": 50}
+    for left, avoided in ((160, 0), (190, 10)):
+        after = {"copied": 130, "left": left, "stores_avoided": max(0, left - 130)}
+        assert moved(before, after) == {"copied": 30, "left": left - 150, "stores_avoided": avoided}
+    assert moved({}, {}) == {}
 
 
 def test_what_was_in_which_tier_when_is_in_the_result_and_on_the_page(tiered: dict[str, Any]) -> None:
