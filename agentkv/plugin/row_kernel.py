@@ -9,8 +9,8 @@ figures.
 from collections.abc import Sequence
 
 import torch
-import triton  # type: ignore[import-untyped, unused-ignore]
-import triton.language as tl  # type: ignore[import-untyped, unused-ignore]
+import triton
+import triton.language as tl
 
 from agentkv.plugin.rows import PoolRows
 

@@ -33,7 +33,8 @@ FACADE_USERS = frozenset({"bench", "cli", "__main__"})
 CORE = frozenset(part for row in ORDER[: RANK["runtime"] + 1] for part in row) - {"engines", "plugin"}
 HEAVY = frozenset({"torch", "vllm", "transformers"})
 PLUGIN_OWN = frozenset({"errors", "kv", "plugin"})
-PLUGIN_FOREIGN = frozenset({"agentkv", "attrs", "torch", "typing_extensions", "vllm"})
+# Triton comes with torch wherever there is a GPU for it.
+PLUGIN_FOREIGN = frozenset({"agentkv", "attrs", "torch", "triton", "typing_extensions", "vllm"})
 
 
 def check(modules: Iterable[Module]) -> Iterator[str]:
