@@ -1,9 +1,11 @@
 """The seed workload through the simulator: what it must show, and that it can fail."""
 
+from time import process_time
 from typing import Any
 
 import pytest
 
+from agentkv.bench import Delay
 from agentkv.errors import EngineError, SetupError
 
 Bench = Any
@@ -178,3 +180,25 @@ def test_an_engine_that_fails_ends_the_benchmark_with_its_own_error(bench: Bench
 def test_numbers_out_of_bounds_are_refused(bench: Bench, wrong: dict[str, Any]) -> None:
     with pytest.raises(SetupError, match=next(iter(wrong))):
         bench("stock", **wrong)
+
+
+def test_eight_times_the_agents_take_about_eight_times_the_work(bench: Bench) -> None:
+    # All are alive at once, as the 10,000 of docs/bench.md are.
+    few: dict[str, Any] = {
+        "prompt_tokens": 96,
+        "shared_tokens": 32,
+        "history_turns": 1,
+        "result_tokens": (20, 30),
+        "tool_calls": 1,
+    }
+    few |= {"tool_seconds": Delay("uniform", 60.0, 60.0)}
+
+    def seconds(chains: int) -> float:
+        began = process_time()
+        result = bench("bidirectional", pool=1.1, chains=chains, start_spread=0.01 * chains, **few)
+        assert result["modes"]["bidirectional"]["task_s"]["n"] == chains
+        return process_time() - began
+
+    seconds(10)
+    small = min(seconds(60) for _ in range(2))
+    assert seconds(480) <= 1.6 * 8 * small

@@ -220,7 +220,7 @@ class ManagedPair(Pair):
         )
         real = self.real.kv.policy
         real._mint = real.leases._mint = lambda: next(others)
-        real.leases._retry_seconds = 0.0
+        real.leases.planner._retry_seconds = 0.0
         self.policies = (real, policy)
         self.tickets: list[str] = []
 
