@@ -32,7 +32,7 @@ def _parse(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except (ValueError, RecursionError):
         raise SetupError(
-            f"--engine-option {text!r}: give NAME=VALUE with a JSON value, as max_num_seqs=64 or dtype='\"float32\"'"
+            f"--engine-option {text!r}: give NAME=JSON, the value as JSON: max_num_seqs=64 or dtype='\"float32\"'"
             if separator
-            else f"--engine-option {text!r}: give NAME=VALUE"
+            else f"--engine-option {text!r}: give NAME=JSON, as max_model_len=2048"
         ) from None

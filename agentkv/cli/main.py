@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     checking.add_argument("--json", action="store_true", help="print the machine form")
     checking.set_defaults(command=doctor.command)
     bench.add_options(commands.add_parser("bench", help="measure the same agents in several modes, side by side"))
-    capacity.add_options(commands.add_parser("capacity", help="say what a model and a memory hold, without starting"))
+    capacity.add_options(commands.add_parser("capacity", help="say what a model and a memory hold; starts no engine"))
     advise.add_options(commands.add_parser("advise", help="say whether managing KV pays for a recorded workload"))
     return parser
 

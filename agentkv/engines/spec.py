@@ -9,7 +9,7 @@ from agentkv.engines.base import Engine
 from agentkv.errors import NotSupported, SetupError
 from agentkv.kv import PolicySettings
 
-__all__ = ("open_engine",)
+__all__ = ("open_engine", "policy_settings")
 
 FORMS = "'vllm', 'vllm:MODEL' (a folder or a hub name), 'sim' or 'sim:PRESET'"
 
@@ -40,15 +40,16 @@ def open_engine(
     if kind not in ("vllm", "sim") or (separator and not rest):
         raise SetupError(f"engine {spec!r} has none of the known forms: {FORMS}")
     if kind == "sim":
-        return _simulated(rest, options, _settings(kv), script)
+        return _simulated(rest, options, policy_settings(kv), script)
     if script is not None:
         raise SetupError(f"engine {spec!r} takes no script: scripts answer for the engine 'sim' only")
     from agentkv.engines.vllm import VLLMEngine
 
-    return VLLMEngine(rest or None, options=options, kv=_settings(kv), forcing=forcing, progress=progress)
+    return VLLMEngine(rest or None, options=options, kv=policy_settings(kv), forcing=forcing, progress=progress)
 
 
-def _settings(kv: EngineKV | None) -> PolicySettings | None:
+def policy_settings(kv: EngineKV | None) -> PolicySettings | None:
+    """What the engine side is given of ``kv``, the user's own settings; None stays None."""
     if kv is None:
         return None
     return PolicySettings(
@@ -66,8 +67,8 @@ def _given(engine: Engine, options: Mapping[str, Any], script: object) -> Engine
     # Looked up on the class: `info` of an engine that is not started raises.
     if not callable(getattr(type(engine), "generate", None)):
         raise SetupError(f"engine {engine!r} is neither an engine nor a spec: {FORMS}")
-    if options or script is not None:
-        raise SetupError(f"engine {engine!r} is made already: give options and script where it is made")
+    if names := [*options, *(() if script is None else ("script",))]:
+        raise SetupError(f"engine {engine!r} is made already: give {', '.join(names)} where it is made")
     return engine
 
 

@@ -63,7 +63,8 @@ def _count(program: Program, state: State) -> tuple[State, str]:
         retries[name] = retries.get(name, 0) + 1 if wrong else 0
         allowed = asking.tools[name].retries if name in asking.tools else asking.agent.agent.retries
         if retries[name] > allowed and not reason:
-            reason = f"node {state.node!r}: tool {name!r} failed after {allowed} retries: {outcomes[-1].whole}"
+            often = f"failed {retries[name]} times in a row, with retries={allowed}"
+            reason = f"node {state.node!r}: tool {name!r} {often}: {outcomes[-1].whole}"
     return evolve(state, retries=retries), reason
 
 

@@ -62,7 +62,12 @@ def _cut_call(program: Program, node: NodeProgram, turn: Turn, finish: str) -> s
 def _rejected(program: Program, state: State, node: NodeProgram, problem: str, at: float) -> Step:
     name, allowed = node.node.name, node.agent.agent.retries
     if state.rejected >= allowed:
-        return fail(state, "ModelOutputError", f"node {name!r}: {problem} (after {allowed} retries)", at)
+        return fail(
+            state,
+            "ModelOutputError",
+            f"node {name!r}: {problem} ({state.rejected + 1} times in a row, with retries={allowed})",
+            at,
+        )
     told = (*not_run(state.messages[-1]), Message(role="user", content=problem))
     state = evolve(state, messages=(*state.messages, *told), rejected=state.rejected + 1)
     return ask(program, state, name, at, instruct=False)

@@ -291,5 +291,5 @@ def _check_deps(graph: CompiledGraph[Any, Any], deps: object) -> None:
     if not fits:
         raise SetupError(
             f"graph {graph.name!r} is declared with deps={getattr(graph.deps, '__name__', graph.deps)}, "
-            f"but deps of type {type(deps).__name__} were given; pass deps=..."
+            f"but deps of type {type(deps).__name__} were given; pass deps=... of that type"
         )

@@ -113,7 +113,7 @@ def test_engine_options_reach_the_engine_of_run_and_doctor(capsys: pytest.Captur
 
 @pytest.mark.parametrize("command", [("run", HELLO), ("doctor",)])
 @pytest.mark.parametrize(
-    ("option", "message"), [("max_model_len", "give NAME=VALUE"), ("dtype=float32", "with a JSON value")]
+    ("option", "message"), [("max_model_len", "give NAME=JSON"), ("dtype=float32", "the value as JSON")]
 )
 def test_an_engine_option_that_is_none_is_one_line(
     capsys: pytest.CaptureFixture[str], command: tuple[str, ...], option: str, message: str

@@ -86,7 +86,7 @@ async def test_tool_retry_counts_and_tool_failed_does_not(runtime: Open, store: 
         raise akv.ToolFailed(f"no {n}")
 
     message = await fails(runtime, store, [call("again", n=1), call("again", n=2)], agent(again), akv.ModelOutputError)
-    assert "not with 2" in message
+    assert "failed 2 times in a row, with retries=1: not with 2" in message
     async with runtime([*[call("broken", n=n) for n in range(5)], say("ok")]) as rt:
         assert results((await rt.run(agent(broken), "Go")).messages) == [f"no {n}" for n in range(5)]
 
@@ -341,6 +341,7 @@ async def test_an_answer_that_does_not_validate_is_asked_for_again(runtime: Open
         assert result.output == Answer(total=3)
         assert any("not a valid answer" in message.content for message in result.messages)
     message = await fails(runtime, store, [say("{}")] * 2, typed, akv.ModelOutputError)
+    assert "2 times in a row, with retries=1" in message
     assert "'plan'" in message
     assert "total" in message
 

@@ -92,7 +92,7 @@ async def test_all_pages_are_read(runtime: Open, monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_runtime_tells_what_happened_since_it_was_opened() -> None:
-    async with sim(lambda request: [0, 1], **MANAGED) as engine:
+    async with sim(lambda request: [0, 1], engine_kv=akv.EngineKV()) as engine:
         async with akv.Runtime(engine) as rt:
             await rt.run(waiter, "Go")
         async with akv.Runtime(engine) as later:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from agentkv.chain import ChatFormat, LabelShape, Message, ToolDefinition, Turn, TurnShape
+from agentkv.config import EngineKV
 from agentkv.engines.base import GenerateRequest
 from agentkv.engines.sim import MODEL_PATH
 from agentkv.errors import ScriptError
@@ -135,6 +136,14 @@ async def test_a_script_runs_on_the_engine(ask: Any, format_: ChatFormat) -> Non
     assert (first[-1].finish, second[-1].finish) == ("stop", "length")
     ids = [token for delta in first for token in delta.token_ids]
     assert format_.tokenizer.decode(ids[:-1]) == "Hello."
+
+
+@pytest.mark.parametrize("engine_kv", [None, EngineKV(admission="none")])
+async def test_a_scripted_engine_manages_kv_if_it_is_told_to(engine_kv: EngineKV | None) -> None:
+    async with sim([say("Hello.")], engine_kv=engine_kv) as engine:
+        in_force = engine.info.capabilities
+    assert (in_force["leases"] == "on") == (engine_kv is not None)
+    assert in_force["admission"] != "on"
 
 
 async def test_a_recorded_run_is_replayed_by_node_and_visit(ask: Any) -> None:

@@ -60,7 +60,7 @@ def test_servers_come_later(spec: str) -> None:
 async def test_an_engine_is_returned_as_it_is() -> None:
     engine = open_engine("vllm")
     assert open_engine(engine) is engine
-    with pytest.raises(SetupError, match="made already"):
+    with pytest.raises(SetupError, match="made already: give seed where it is made"):
         open_engine(engine, options={"seed": 1})
     with pytest.raises(SetupError, match="neither an engine nor a spec"):
         open_engine(42)  # type: ignore[arg-type]
