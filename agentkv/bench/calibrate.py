@@ -45,7 +45,9 @@ class Measured:
 
 
 def read_measured(path: Path) -> Measured:
-    """Raises ``SetupError`` for a file that is no result, or one that cannot be fitted or simulated."""
+    """Raises ``SetupError`` for a file that is not there or no result, or one that cannot be fitted or simulated."""
+    if not path.is_file():
+        raise SetupError(f"there is no file {str(path)!r}; agentkv bench seed --json {path} writes one")
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
         kind, load = result["workload"]["kind"], result["workload"].get("load")

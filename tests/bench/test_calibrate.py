@@ -85,6 +85,11 @@ def test_what_cannot_be_fitted_is_refused(files: list[Path], tmp_path: Path, cha
         fit_machine(read_measured(tmp_path / "r.json"))
 
 
+def test_a_result_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"there is no file '.*none\.json'; agentkv bench seed --json"):
+        read_measured(tmp_path / "none.json")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
