@@ -139,6 +139,49 @@ async def test_a_tool_that_does_not_end_is_left_to_run_on(ask: Ask, how: str, mo
     assert heard == (["early"] if how == "yields" else [])
 
 
+async def test_a_tool_that_was_left_is_cancelled_now_and_then_only(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attended, "PATIENCE", 0.02)
+    monkeypatch.setattr(attended, "REMIND", 0.05)
+    over, cancelled = anyio.Event(), 0
+
+    @tool(timeout=0.01)
+    async def stubborn() -> str:
+        nonlocal cancelled
+        while not over.is_set():
+            try:
+                await anyio.sleep_forever()
+            except asyncio.CancelledError:
+                cancelled += 1
+        return ""
+
+    await ask(stubborn)
+    before = cancelled
+    await anyio.sleep(0.2)
+    over.set()
+    assert before < cancelled <= before + 5
+
+
+async def test_a_tool_that_was_left_ends_where_it_can_be_cancelled(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attended, "PATIENCE", 0.02)
+    monkeypatch.setattr(attended, "REMIND", 0.02)
+    over, ended = anyio.Event(), anyio.Event()
+
+    @tool(timeout=0.01)
+    async def slow() -> str:
+        try:
+            with anyio.CancelScope(shield=True):
+                await over.wait()
+            await anyio.sleep_forever()
+        finally:
+            ended.set()
+        return ""
+
+    await ask(slow)
+    over.set()
+    with anyio.fail_after(5):
+        await ended.wait()
+
+
 async def test_a_swallowed_cancellation_still_belongs_to_its_scope(ask: Ask) -> None:
     @tool(timeout=30)
     async def stubborn() -> str:
