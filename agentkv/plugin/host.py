@@ -3,6 +3,7 @@
 import math
 import mmap
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -203,7 +204,10 @@ class _Done:
 
 def _reserve(slots: int, words: int) -> torch.Tensor:
     """Host memory of this shape. Raises ``OSError`` or ``MemoryError`` where there is not so much."""
-    area = mmap.mmap(-1, max(1, slots * words) * 8, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    size = max(1, slots * words) * 8
+    if size > sys.maxsize:
+        raise MemoryError(f"{size} bytes are more than can be addressed")
+    area = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError, AttributeError):
         # In pages of 2 MB, where the system has them, a pool of 64 GiB is written and pinned in a fraction of the time.
         area.madvise(mmap.MADV_HUGEPAGE)

@@ -33,8 +33,8 @@ async def http(
 
     ``hosts`` are the only ones that are ever contacted, also through redirects: names, as ``"example.org"``, or names
     with a port, as ``"localhost:8000"``; a name alone allows the scheme's own port. ``headers`` are sent to the first
-    host alone. No proxy and no stored credentials are used. ``timeout`` bounds the silence
-    between two pieces, in seconds; ``most_bytes`` the text, unpacked and in UTF-8.
+    host alone, and not on from https to http. No proxy and no stored credentials are used. ``timeout`` bounds the
+    silence between two pieces, in seconds; ``most_bytes`` the text, unpacked and in UTF-8.
 
     Raises ``ToolFailed`` for what the model may hear of: a host that is not allowed, a status of 400 or more, more than
     ``most_bytes``, a body packed in another way than gzip or deflate, a connection that fails. Raises ``SetupError``
@@ -51,9 +51,7 @@ async def http(
                 async with client.stream("GET", url, headers=sent) as response:
                     if response.has_redirect_location:
                         there = _there(url, response.headers["location"])
-                        # A secret for one host is none for another.
-                        sent = sent if urlsplit(there).netloc == urlsplit(url).netloc else {}
-                        url = there
+                        sent, url = sent if _as_safe(url, there) else {}, there
                         continue
                     async for text in _body(response, most_bytes):
                         yield text
@@ -101,6 +99,12 @@ def _there(url: str, location: str) -> str:
     except ValueError:
         raise ToolFailed(f"{_host(url)} redirects to what is no URL") from None
     return there
+
+
+def _as_safe(url: str, there: str) -> bool:
+    """Whether a secret that was sent to ``url`` may go ``there``: to the same host, and not newly in the clear."""
+    before, after = urlsplit(url), urlsplit(there)
+    return after.netloc == before.netloc and after.scheme in (before.scheme, "https")
 
 
 def _check_types(url: object, hosts: object) -> None:

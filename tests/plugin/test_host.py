@@ -53,6 +53,12 @@ def test_more_blocks_than_staging_memory_holds_go_in_parts(monkeypatch: pytest.M
     assert all(torch.equal(layer[order], old[order]) for layer, old in zip(kv, before, strict=True))
 
 
+@pytest.mark.parametrize("slots", [1 << 40, 1 << 70])
+def test_more_than_the_machine_has_is_missed_when_it_is_asked_for(slots: int) -> None:
+    with pytest.raises((MemoryError, OSError)):
+        HostMemory(regions(layers(), BLOCKS), slots)
+
+
 def test_what_was_spoilt_in_host_memory_is_seen_and_where() -> None:
     kv = layers()
     host = HostMemory(regions(kv, BLOCKS), slots=4)

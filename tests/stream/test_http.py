@@ -3,8 +3,10 @@
 import asyncio
 import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
+import httpx
 import pytest
 import pytest_asyncio
 
@@ -109,6 +111,22 @@ async def test_a_redirect_stays_within_the_allowed_hosts_and_takes_no_secrets_el
     assert [request.get("x-key") for request in server.requests[-2:]] == ["k", "k"]
     assert await read(server.url("/other"), hosts=[here, there], headers={"x-key": "k"}) == "here"
     assert [request.get("x-key") for request in server.requests[-2:]] == ["k", None]
+
+
+@pytest.mark.parametrize(("first", "then", "sent"), [("https", "http", None), ("http", "https", "k")])
+async def test_a_redirect_takes_no_secrets_from_https_to_http(
+    monkeypatch: pytest.MonkeyPatch, first: str, then: str, sent: str | None
+) -> None:
+    seen: list[str | None] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers.get("x-key"))
+        moved = {"location": f"{then}://good.example/b"}
+        return httpx.Response(200, text="here") if request.url.path == "/b" else httpx.Response(302, headers=moved)
+
+    monkeypatch.setattr(httpx, "AsyncClient", partial(httpx.AsyncClient, transport=httpx.MockTransport(answer)))
+    assert await read(f"{first}://good.example/a", hosts=["good.example"], headers={"x-key": "k"}) == "here"
+    assert seen == ["k", sent]
 
 
 async def test_a_circle_of_redirects_ends(server: Server) -> None:
