@@ -65,7 +65,8 @@ async def _body(response: "httpx.Response", most_bytes: int) -> AsyncGenerator[s
     if response.status_code >= 400:
         raise ToolFailed(f"{response.url.host} answered with status {response.status_code}")
     host, decoder = response.url.host, _decoder(response.charset_encoding)
-    if not UNPACKED.issuperset(packed := response.headers.get_list("content-encoding", True)) or len(packed) > 1:
+    packed = [name.lower() for name in response.headers.get_list("content-encoding", True) if name]
+    if not UNPACKED.issuperset(packed) or len(packed) > 1:
         raise ToolFailed(f"{host} packs its answer in a way that is not read here: gzip and deflate are")
     got = 0
     try:
