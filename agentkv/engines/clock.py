@@ -113,6 +113,10 @@ class VirtualClock:
         if seconds <= 0:
             await anyio.lowlevel.checkpoint()
             return
+        if seconds == math.inf:
+            # No timer: with nothing else to do, time would come to its end.
+            with self.waiting():
+                await anyio.sleep_forever()
         woken = anyio.Event()
         timer = self.call_at(self._now + seconds, woken.set)
         try:

@@ -257,3 +257,13 @@ async def test_the_real_clock_runs_in_real_time() -> None:
     async with clock.deadline(None) as scope:
         await clock.sleep(0)
     assert not scope.cancelled_caught
+
+
+async def test_time_never_comes_to_the_end_of_a_sleep_for_ever() -> None:
+    clock = VirtualClock()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(clock.sleep, float("inf"))
+        await clock.sleep(5)
+        await anyio.sleep(0.02)
+        assert clock.now() == 5
+        tasks.cancel_scope.cancel()
