@@ -52,6 +52,7 @@ class KernelRows(PoolRows):
     def _move(self, blocks: Sequence[int], places: Sequence[int], rows: torch.Tensor, *, out: bool) -> None:
         count, regions = len(blocks), len(self.regions)
         programs, piece, warps = (max(1, count * regions), GATHER_WORDS, GATHER_WARPS) if out else READ
+        # The last one so that it is never empty: what compiles at the start is called with no blocks.
         numbers = self._moved([*blocks, *places, 0])
         _move_words[(programs,)](
             self._table, numbers, rows, regions, self.words, count, OUT=out, PIECE=piece, num_warps=warps

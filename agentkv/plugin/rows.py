@@ -27,10 +27,10 @@ class PoolRows:
 
     def load(self, blocks: Sequence[int], memory: torch.Tensor, slots: Sequence[int]) -> None:
         """Write the rows ``slots`` of ``memory``, [slots, words] on the host, to ``blocks``, one each."""
-        rows = memory.index_select(0, self._moved(slots))
-        index = self._moved(blocks)
+        index, places = self._moved(blocks), self._moved(slots)
         for region, span in zip(self.regions, self.spans, strict=True):
-            region.index_copy_(0, index, rows[:, span])
+            # Not all rows at once: memory for a hundred megabytes of them would be new at each load.
+            region.index_copy_(0, index, memory[:, span].index_select(0, places))
 
     def _moved(self, numbers: Sequence[int]) -> torch.Tensor:
         """Numbers on the device; from pageable memory the host would wait for it."""
