@@ -20,7 +20,7 @@ from agentkv.bench.repetition import run_repetition
 from agentkv.bench.results import SCHEMA, mode_json, ratios
 from agentkv.bench.steady import Steady
 from agentkv.bench.workload import Workload
-from agentkv.engines import EngineInfo
+from agentkv.engines import Engine, EngineInfo
 from agentkv.errors import SetupError
 
 __all__ = ("Benchmark", "run_benchmark")
@@ -132,7 +132,7 @@ class _Run:
         samples = bench.floor_samples if bench.waits_for_tools else 0
         # The floor is what an engine gives that is left as it is, whatever the modes.
         first = next(iter(bench.modes.values()))
-        engine = await (self._host.get(None) if samples else self._host.get(first.engine_kv(), first.engine_options()))
+        engine = await (self._host.get(None) if samples else self._engine_of(first))
         info = engine.info
         if bench.floor_samples:
             floor_of = f"{samples} resumes on the idle engine" if samples else "none, as no agent waits for a tool"
@@ -182,7 +182,7 @@ class _Run:
                 found.setdefault(name, {}).setdefault(agents, []).append(once)
 
     async def _once(self, title: str, mode: ModeConfig, steady: Steady | None) -> Repetition:
-        engine = await self._host.get(mode.engine_kv(), mode.engine_options())
+        engine = await self._engine_of(mode)
         self._salts += 1
         if self._bench.frontier and steady is not None:
             title = f"{title}, {steady.agents} agents"
@@ -192,6 +192,9 @@ class _Run:
         what = "all agents done after" if steady is None else f"{len(found.tasks)} agents done in a window of"
         self._progress(f"{title}: {what} {found.seconds:,.1f} s of the engine's clock")
         return found
+
+    async def _engine_of(self, mode: ModeConfig) -> Engine:
+        return await self._host.get(mode.engine_kv(), mode.engine_options())
 
     def _result(
         self,
