@@ -6,7 +6,7 @@ from agentkv.bench.delay_scaling import DelayScaling
 from agentkv.bench.fanout import SHAPES, FanoutShape
 from agentkv.bench.hashes import Hashes, choose_sessions
 from agentkv.bench.modes import DEFAULT_POOL_RATIO, MODES, ModeConfig, find_modes
-from agentkv.bench.page import page, require_plotting
+from agentkv.bench.page import frontier_picture, page, require_plotting
 from agentkv.bench.predictors import judge_predictors, predictor_lines
 from agentkv.bench.replay import Replay, choose_stories
 from agentkv.bench.runner import Benchmark, run_benchmark
@@ -35,6 +35,7 @@ __all__ = (
     "choose_stories",
     "find_chat",
     "find_modes",
+    "frontier_picture",
     "judge_predictors",
     "page",
     "predictor_lines",

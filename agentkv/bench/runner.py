@@ -81,6 +81,12 @@ class Benchmark:
                 steady.check(self.workload)
 
     @property
+    def resumes_per_agent(self) -> float:
+        """Generations behind tools' results, on average."""
+        resumes = sum(wait.source == "tool" for plan in self.workload.plans for wait in plan.waits)
+        return round(resumes / len(self.workload.plans), 4)
+
+    @property
     def waits_for_tools(self) -> bool:
         """Whether any agent does; without, there is no resume to give a floor, and no frontier."""
         return any(wait.source == "tool" for plan in self.workload.plans for wait in plan.waits)
@@ -220,6 +226,7 @@ class _Run:
                 **bench.workload.to_json(),
                 "pool": bench.pool,
                 "working_set_blocks": bench.workload.blocks(info.block_size),
+                "resumes_per_agent": bench.resumes_per_agent,
                 "text": bench.workload.text,
                 "delays": bench.workload.delays,
                 "load": self._load_json(),

@@ -10,6 +10,7 @@ from agentkv.cli.bench_options import add_common_options, benchmark_of
 from agentkv.cli.bench_output import check_outputs, write_json, write_outputs
 from agentkv.cli.bench_traces import add_traces
 from agentkv.cli.calibrate import add_calibrate
+from agentkv.cli.frontier import add_frontier
 from agentkv.cli.predictors import add_predictors
 from agentkv.cli.sweep import add_sweep
 from agentkv.cli.terminate import run_until_told
@@ -32,6 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_traces(workloads, add_common_options, command)
     add_fanout(workloads, add_common_options, command)
     add_calibrate(workloads)
+    add_frontier(workloads)
     add_sweep(workloads)
     add_predictors(workloads)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentkv.bench.calibrate import read_measured
+from agentkv.bench.steady_result import read_steady
 from agentkv.chain.template import read_json
 from agentkv.cli.engine_options import parse_engine_options
 from agentkv.cli.memory import read_model
@@ -17,7 +18,7 @@ from agentkv.store.event import decode_event
 DEEP = "[" * 100_000
 
 
-@pytest.mark.parametrize("read", [read_measured, read_model, read_preset, read_json])
+@pytest.mark.parametrize("read", [read_measured, read_steady, read_model, read_preset, read_json])
 def test_a_file_that_is_nested_without_end_is_named(read: Callable[[Path], object], tmp_path: Path) -> None:
     path = tmp_path / "deep.json"
     path.write_text(DEEP)

@@ -17,10 +17,10 @@ __all__ = ("page", "require_plotting")
 TEMPLATE = Path(__file__).parent / "page.html"
 
 
-def require_plotting() -> None:
-    """Raise ``SetupError`` if the library that draws is not installed."""
+def require_plotting(option: str = "--html") -> None:
+    """Raise ``SetupError``, which names ``option``, if the library that draws is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise SetupError("--html draws with matplotlib, which is not installed: pip install 'agentkv[bench]'")
+        raise SetupError(f"{option} draws with matplotlib, which is not installed: pip install 'agentkv[bench]'")
 
 
 def page(result: Mapping[str, Any]) -> str:

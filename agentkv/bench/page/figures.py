@@ -149,8 +149,11 @@ def _bar_legend(figure: Any) -> None:
     figure.legend([Patch(color=colour) for _, colour in titles], [t for t, _ in titles], loc="outside upper right")
 
 
-def frontier(found: Mapping[str, Any]) -> str | None:
-    """P95 TTFT after a tool over tasks per minute, a line a mode, its points labelled with the agents."""
+def frontier(found: Mapping[str, Any] | None, title: str = "") -> str | None:
+    """P95 TTFT after a tool over tasks per minute, a line a mode, its points labelled with the agents.
+
+    Bars through a point are the spread of its repetitions. ``title`` of a mode, where it has one, stands for its name.
+    """
     if not found:
         return None
     figure = new_figure(4.8)
@@ -159,14 +162,27 @@ def frontier(found: Mapping[str, Any]) -> str | None:
     for name, mode in found["modes"].items():
         points = [each for each in mode["points"] if each["ttft_after_tool_p95_ms"] is not None]
         x, y = [p["tasks_per_minute"] for p in points], [max(p["ttft_after_tool_p95_ms"], 0.1) for p in points]
-        axes.plot(x, y, marker="o", ms=4, lw=1.6, label=name, color=colour_of(name, names))
+        colour = colour_of(name, names)
+        axes.plot(x, y, marker="o", ms=4, lw=1.6, label=mode.get("title", name), color=colour)
+        bars: dict[str, Any] = {"fmt": "none", "ecolor": colour, "elinewidth": 0.9, "alpha": 0.6}
+        if any(len(point["spread"]["tasks_per_minute"]["values"]) > 1 for point in points):
+            axes.errorbar(
+                x, y, xerr=_reach(points, "tasks_per_minute"), yerr=_reach(points, "ttft_after_tool_p95_ms"), **bars
+            )
         for point, at, height in zip(points, x, y, strict=True):
             axes.annotate(str(point["agents"]), (at, height), (3, 4), textcoords="offset points", fontsize=7.5)
     axes.axhline(found["bound_ms"], color="#555555", ls="--", lw=1.2, label=f"bound, {found['bound_ms']:g} ms")
+    axes.set_title(title, loc="left", fontsize=10)
     axes.set(yscale="log", xlim=(0, None), xlabel="tasks per minute", ylabel="p95 TTFT after a tool, ms (logarithmic)")
     _plain_logarithm(axes.yaxis)
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return svg_of(figure, "frontier")
+
+
+def _reach(points: Sequence[Mapping[str, Any]], name: str) -> list[list[float]]:
+    """How far below and above each point's figure that of a repetition lies."""
+    spreads = [(point[name], point["spread"][name]) for point in points]
+    return [[value - each["min"] for value, each in spreads], [each["max"] - value for value, each in spreads]]
 
 
 def pool_ratios(modes: Modes) -> str | None:

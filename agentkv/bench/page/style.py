@@ -16,8 +16,9 @@ MODE_COLOURS = {
     "stock+cap": "#0072b2",
     "stock+offload": "#e69f00",
     "bidirectional": "#009e73",
+    "bidirectional+tier": "#56b4e9",
 }
-OTHER_COLOURS = ("#56b4e9", "#5e3c99", "#a6761d", "#b2df8a", "#1b1b1b")
+OTHER_COLOURS = ("#5e3c99", "#a6761d", "#b2df8a", "#1b1b1b")
 CLASS_COLOURS = {
     "anchor": "#00441b",
     "chain": "#238b45",
