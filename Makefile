@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Material's banner about its successor would be in every build's output.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: demo test check bench docs soak help clean
+.PHONY: demo test check bench figures docs soak help clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -34,6 +34,9 @@ check: $(VENV)/.stamp-check ## lint, format, types, project rules, documentation
 
 bench: $(VENV)/.stamp-test-$(ENGINE) ## a reduced set of benchmarks on this machine, its tables, and what was not run
 	@PYTHON=$(PY) benchmarks/reduced.sh $(ENGINE)
+
+figures: $(VENV)/.stamp-test-$(ENGINE) ## compute the simulated tables of the documentation anew, and write them into its pages
+	@$(PY) benchmarks/figures.py
 
 docs: $(VENV)/.stamp-check ## serve the documentation on localhost
 	@$(VENV)/bin/mkdocs serve

@@ -15,11 +15,11 @@ from random import Random
 from typing import Any
 
 import anyio
-from gpu_model import main as write_model
 
 from agentkv.engines.base import GenerateRequest
 from agentkv.engines.vllm import VLLMEngine
 from agentkv.kv import Directive, PolicySettings
+from gpu_model import main as write_model
 
 GIB = 1 << 30
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -1,0 +1,103 @@
+"""The simulated tables of docs/bench.md."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+
+from agentkv.bench.calibrate import compare, fit_machine, read_measured, write_preset
+from page_tables.table import Row, Table
+from page_tables.work import Bench, Call
+
+__all__ = ("TABLES",)
+
+PAGE = "docs/bench.md"
+RESULTS = Path(__file__).parents[1] / "results"
+KVCOMM = "fanout --engine sim:h200 --chains 3 --start-spread 60 --shape kvcomm"
+APART = f"{KVCOMM} --shared-tokens 0 --branch-tokens 1000"
+FITTED, LONG, MANY = (f"2026-11-29-cpu-calibrate-{name}" for name in ("fit", "long", "many"))
+
+
+def fanned_out(modes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """TTFT by agent and at the join, tokens computed between ask and first token, and in all."""
+    (mode,) = modes
+    agents = [round_["ttft_ms"]["p50"] for round_ in mode["rounds"] if round_["source"] == "branch"]
+    asked = sum(mode["tokens_by_source"][source]["computed"] for source in ("branch", "join"))
+    return [
+        ", ".join(f"{ms:.0f}" for ms in agents),
+        f"{mode['ttft_join_ms']['p50']:.0f}",
+        f"{asked:,}",
+        f"{mode['computed_total']:,}",
+    ]
+
+
+def fitted(name: str) -> dict[str, Any]:
+    """A run of the CPU build, held against the machine that was fitted to one of them."""
+    with TemporaryDirectory() as folder:
+        preset, source = Path(folder) / "fitted.json", read_measured(RESULTS / f"{FITTED}.json")
+        write_preset(preset, fit_machine(source), source)
+        return anyio.run(partial(_compared, preset, name))
+
+
+def set_by_hand(name: str) -> dict[str, Any]:
+    """A run of the H200, held against the preset."""
+    return anyio.run(partial(_compared, Path("h200"), name))
+
+
+async def _compared(preset: Path, name: str) -> dict[str, Any]:
+    return await compare(preset, read_measured(RESULTS / f"{name}.json"), lambda _: None)
+
+
+def compared(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """For p50 and p95, ms measured and simulated, and the error."""
+    (row,) = found
+    cells: list[str] = []
+    for percent in ("p50", "p95"):
+        each = row[percent]
+        cells += [f"{each['measured']:,.0f}", f"{each['simulated']:,.0f}", f"{each['error']:+.0%}".replace("%", " %")]
+    return cells
+
+
+ERRORS = ("p50", "simulated", "error", "p95", "simulated", "error")
+TABLES = (
+    Table(
+        name="kvcomm",
+        page=PAGE,
+        header=("prompts", "mode", "agents 2, 3, 4, 5", "join", "computed when asked", "computed in all"),
+        rows=(
+            Row(("512 tokens shared", "`stock`"), (Bench(KVCOMM, "stock"),)),
+            Row(("", "`bidirectional`"), (Bench(KVCOMM, "bidirectional"),), cheap=True),
+            Row(("nothing shared", "`stock`"), (Bench(APART, "stock"),)),
+            Row(("", "`bidirectional`"), (Bench(APART, "bidirectional"),)),
+        ),
+        cells=fanned_out,
+    ),
+    Table(
+        name="calibrated",
+        page=PAGE,
+        header=("run", *ERRORS),
+        rows=(
+            Row(("6 agents, prompts of 800 tokens (fitted)",), (Call(fitted, (FITTED,)),), cheap=True),
+            Row(("4 agents, prompts of 1,600 tokens",), (Call(fitted, (LONG,)),), cheap=True),
+            Row(("10 agents, prompts of 400 tokens",), (Call(fitted, (MANY,)),), cheap=True),
+        ),
+        cells=compared,
+    ),
+    Table(
+        name="preset",
+        page=PAGE,
+        header=("run on the H200", *ERRORS),
+        rows=(
+            Row(("`stock`, pool 100 %",), (Call(set_by_hand, ("2026-11-29-h200-seed-pool100",)),)),
+            Row(("`stock`, pool 50 %",), (Call(set_by_hand, ("2026-11-29-h200-seed-pool50-stock",)),)),
+            Row(
+                ("at most 50 agents, pool 50 %",),
+                (Call(set_by_hand, ("2026-11-29-h200-seed-pool50-cap-bidirectional",)),),
+            ),
+        ),
+        cells=compared,
+    ),
+)
