@@ -37,9 +37,8 @@ def half(modes: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def looking_ahead(modes: Sequence[Mapping[str, Any]]) -> list[str]:
     """TTFT after a tool and makespan of each mode, with the limit that was found for the first."""
-    limit = modes[0]["config"]["cap"]
-    cells = [f"{after_tool(mode)}, {makespan(mode)} s" for mode in modes]
-    return [f"{cells[0]} ({limit})", *cells[1:]]
+    first, *others = replayed(modes)
+    return [f"{first} ({modes[0]['config']['cap']})", *others]
 
 
 def parts_of_steps(draws: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -54,6 +53,11 @@ def parts_of_steps(draws: Sequence[Mapping[str, Any]]) -> list[str]:
         " / ".join(mean("task_s", percent, 1) for percent in ("p50", "p95")),
         f"{fmean(draw['makespan_s'] for draw in draws):.1f}",
     ]
+
+
+def replayed(modes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """TTFT after a tool and makespan of each."""
+    return [f"{after_tool(mode)}, {makespan(mode)} s" for mode in modes]
 
 
 def pressed(modes: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -122,6 +126,23 @@ TABLES = (
             Row(("", "where there is time"), _draws("0.5")),
         ),
         cells=parts_of_steps,
+    ),
+    Table(
+        name="parts-on-replay",
+        page=PAGE,
+        header=("pool", "never", "always", "where there is time"),
+        rows=tuple(
+            Row(
+                (pool,),
+                (
+                    Bench(f"{REPLAY} --pool {share}", "bidirectional", constants=((BUSY, 0.0),)),
+                    Bench(f"{REPLAY} --pool {share}", "bidirectional", constants=((BUSY, inf),)),
+                    Bench(f"{REPLAY} --pool {share}", "bidirectional"),
+                ),
+            )
+            for pool, share in (("half", 0.5), ("quarter", 0.25))
+        ),
+        cells=replayed,
     ),
     Table(
         name="half-the-pool",
