@@ -9,11 +9,13 @@ from typing import Any
 from unittest import mock
 
 import anyio
-from attrs import frozen
+from attrs import evolve, frozen
 
 from agentkv.bench import run_benchmark
 from agentkv.cli import bench
 from agentkv.cli.bench_options import benchmark_of
+from agentkv.config import EngineKV
+from agentkv.engines import spec
 from agentkv.kv import PolicySettings
 
 __all__ = ("Bench", "Call", "Work")
@@ -27,8 +29,8 @@ BULKY = ("steps", "timeline", "occupancy", "tier_occupancy", "quantiles_branch_m
 class Bench:
     """One mode of ``agentkv bench COMMAND``; ``{bundle}`` in it is the folder that pack_traces.sh fills.
 
-    What no user sets may differ: ``settings`` are defaults of ``PolicySettings``, ``constants`` numbers in the code, by
-    their full names.
+    What the command has no option for may differ: ``settings`` are fields of ``PolicySettings``, ``constants`` numbers
+    in the code, by their full names.
     """
 
     command: str
@@ -48,11 +50,18 @@ class Bench:
         command = self.command.replace(BUNDLE, shlex.quote(f"{bundle}"))
         options = parser.parse_args([*shlex.split(command), "--modes", self.mode, "--floor-samples", "0"])
         with ExitStack() as changes:
-            changes.enter_context(mock.patch.dict(PolicySettings.__init__.__kwdefaults__, self.settings))
+            changes.enter_context(mock.patch.object(spec, "policy_settings", self._policy(spec.policy_settings)))
             for name, value in self.constants:
                 changes.enter_context(mock.patch(name, value))
             result = anyio.run(run_benchmark, benchmark_of(options, options.workload(options)), _quiet)
         return {name: value for name, value in result["modes"][self.mode].items() if name not in BULKY}
+
+    def _policy(self, own: Callable[[EngineKV | None], PolicySettings | None]) -> Callable[[EngineKV | None], Any]:
+        def changed(kv: EngineKV | None) -> PolicySettings | None:
+            given = own(kv)
+            return None if given is None else evolve(given, **dict(self.settings))
+
+        return changed
 
 
 @frozen
