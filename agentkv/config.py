@@ -66,6 +66,9 @@ class EngineKV:
     ``kv_pool_ratio``: share of the pool's blocks that leases may hold; admitted runs may plan the whole pool.
     ``prefix_cache_mode``: ``"hybrid"`` keeps leased KV in the one eviction order, ``"independent"`` takes no
     leases. ``admission``: ``"auto"`` starts only runs whose working set fits, ``"none"`` starts everything.
+    ``peak_ratio``: share of the pool that admitted runs may be expected to fill at their fullest moment, where they
+    do not all fit at their largest; less than 1 leaves a margin for runs that grow unlike the others or outgrow what
+    they declared, 0 starts only runs that fit at their largest all at once.
     ``max_queued``: runs that may wait in line at once; one more is refused (``AdmissionRefused``).
     ``cpu_tier_bytes``: host memory for the KV of chains that wait while the pool is short, all devices together; it
     is reserved at start, and 0 has none. ``tier_verify``: share of blocks whose checksum is compared when they
@@ -78,6 +81,7 @@ class EngineKV:
         default="hybrid", validator=one_of("hybrid", "independent")
     )
     admission: Literal["auto", "none"] = field(default="auto", validator=one_of("auto", "none"))
+    peak_ratio: float = field(default=0.95, validator=share())
     max_queued: int = field(default=1024, validator=whole(least=1))
     cpu_tier_bytes: int = field(default=0, validator=whole(least=0))
     tier_verify: float = field(default=0.05, validator=share())

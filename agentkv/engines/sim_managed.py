@@ -6,7 +6,7 @@ from agentkv.engines.sim_cache import Block, BlockPool
 from agentkv.engines.sim_request import SimRequest
 from agentkv.engines.sim_scheduler import Scheduler, Step
 from agentkv.errors import EngineError
-from agentkv.kv import KVPolicy, LiveRequests, Rank, StepShares, Tier, WaitingOrder, rank_of
+from agentkv.kv import KVPolicy, LiveRequests, Rank, Tier, WaitingOrder, rank_of
 
 __all__ = ("ManagedScheduler",)
 
@@ -38,7 +38,7 @@ class ManagedScheduler(Scheduler):
         # They wait for KV from host memory, and nothing waits behind them.
         self.loading: dict[str, SimRequest] = {}
         self._now = now
-        self._shares = StepShares(policy.settings.prefetch_step)
+        self._shares = policy.shares
         self._divided = False
         self._order = WaitingOrder(policy.settings.max_overtakes)
 

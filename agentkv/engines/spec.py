@@ -56,6 +56,7 @@ def policy_settings(kv: EngineKV | None) -> PolicySettings | None:
         kv_pool_ratio=kv.kv_pool_ratio,
         prefix_cache_mode=kv.prefix_cache_mode,
         admission=kv.admission,
+        peak_ratio=kv.peak_ratio,
         max_queued=kv.max_queued,
         cpu_tier_bytes=kv.cpu_tier_bytes,
         tier_verify=kv.tier_verify,

@@ -1,9 +1,10 @@
 """Admission by working set: a run starts when what it will hold at its largest fits beside those alive.
 
 Runs are at their largest at their ends, and those are not at one moment. Where all the largest together do not fit, a
-run starts if the most that all will hold at one moment does, by what each holds now and lacks (``Planned.peak``), with
-a margin (``peak_ratio``) since runs do not grow at one pace. Should they outgrow the pool all the same, the youngest
-are to be paused: by what is really held then, not by what is planned.
+run starts if the most that all will hold at one moment does, by what each holds now and lacks (``Planned.peak``), or
+exceeds the pool by no more than is cheap to compute again (``Allowance``). Should they outgrow that all the same, since
+runs do not grow at one pace, those that wait the longest lose the ends of their chains; beyond a tenth the youngest are
+to be paused: by what is really held then, not by what is planned.
 
 With a second tier, runs that wait for tools need not be in the pool: those alive have to fit into both tiers, and
 those at work into the pool, as far as one can tell from the share of time that runs work.
@@ -20,42 +21,35 @@ from typing import Literal
 
 from attrs import evolve
 
+from agentkv.kv.allowance import PAUSE_RATIO, Allowance, Moment
 from agentkv.kv.deadlines import Deadlines
 from agentkv.kv.planned import Planned
 from agentkv.kv.ticket import Ticket
 
-__all__ = ("PEAK_RATIO", "Admission", "AdmissionMode")
+__all__ = ("Admission", "AdmissionMode")
 
 AdmissionMode = Literal["auto", "none"]
 
-#: Share of the pool that runs may be expected to fill at their fullest moment: beyond, living KV is evicted.
-PEAK_RATIO = 0.75
-
 
 class Admission:
-    """Owns the line of runs. ``capacity``: blocks that active runs may hold together.
+    """Owns the line of runs; ``allowance`` says how much those that are admitted may have together.
 
-    ``far``: further ones in host memory. ``duty``: in which share of time a run works. ``watch`` is told each ticket
-    that waits no more: its run was admitted, or is gone.
+    ``watch`` is told each ticket that waits no more: its run was admitted, or is gone.
     """
 
     def __init__(
         self,
-        capacity: int,
+        allowance: Allowance,
         *,
         mode: AdmissionMode = "auto",
         max_queued: int = 1024,
         max_bypass: int = 4,
-        peak_ratio: float = PEAK_RATIO,
     ) -> None:
-        self.capacity = capacity
-        self.far = 0
-        self.duty: Callable[[], float] = lambda: 1.0
+        self.allowance = allowance
         self.watch: Callable[[str], None] = lambda _: None
         self.mode = mode
         self._max_queued = max_queued
         self._max_bypass = max_bypass
-        self.peak_ratio = peak_ratio
         self._tickets: dict[str, Ticket] = {}
         self._children: defaultdict[str, list[str]] = defaultdict(list)
         # Those that wait, by order of arrival (a paused run keeps its place); what they need beside anchors, sorted.
@@ -66,7 +60,7 @@ class Admission:
         self._serial = 0
         self._mean_life = 0.0
         self._nothing_fits = False
-        self._duty_then = 1.0
+        self._then = Moment()
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -150,9 +144,9 @@ class Admission:
 
     def overload(self) -> list[Ticket]:
         """Active runs to pause so that the others' next steps fit: youngest first, the oldest never, no children."""
-        excess = self._planned.soon - self.capacity - self.far
-        if self.mode == "none" or excess <= 0:
+        if self.mode == "none" or self._planned.soon <= PAUSE_RATIO * self.allowance.held:
             return []
+        excess = self._planned.soon - PAUSE_RATIO * (self.allowance.held + self.allowance.slack)
         active = [t for t in self._tickets.values() if t.state == "admitted" and t.parent is None]
         chosen: list[Ticket] = []
         for ticket in sorted(active, key=lambda ticket: -ticket.serial)[:-1]:
@@ -208,7 +202,7 @@ class Admission:
         assert self._sizes == sorted(ticket.blocks - ticket.anchor_blocks for ticket in self.line())
         assert self.line() == [ticket for ticket in self._tickets.values() if ticket.state != "admitted"]
         assert self.next_expiry == min((ticket.expires for ticket in self._tickets.values()), default=None)
-        assert not (self._nothing_fits and self._fitting(self._duty_then))
+        assert not (self._nothing_fits and self._fitting(self._then))
 
     def _set(self, ticket: Ticket) -> Ticket:
         old = self._tickets.get(ticket.token)
@@ -250,39 +244,45 @@ class Admission:
 
     def _next(self) -> Ticket | None:
         """The run that may start now; asked again and again by an engine that steps, answered anew after a change."""
-        # With a second tier it also depends on how much of their time runs work, which is measured all along.
-        duty = self.duty() if self.far else 1.0
-        if self._nothing_fits and duty == self._duty_then:
+        if not self._line:
             return None
-        found, self._duty_then = self._fitting(duty), duty
+        moment = self.allowance.moment()
+        if self._nothing_fits and moment == self._then:
+            return None
+        found, self._then = self._fitting(moment), moment
         self._nothing_fits = found is None
         return found
 
-    def _fitting(self, duty: float) -> Ticket | None:
+    def _fitting(self, moment: Moment) -> Ticket | None:
         """The first in line that fits, unless someone before it has been passed often enough."""
-        planned, room = self._planned, self.capacity + self.far
+        planned, allowance = self._planned, self.allowance
         for place, ticket in enumerate(t for t in map(self._waiting, self._line) if t.parent is None):
             # A look ahead is for the front of a line that may be thousands long; behind it nobody fits where the
             # least does not, and with a second tier nobody is looked at.
             front = place <= self._max_bypass
-            if not front and (self.far or planned.blocks + self._sizes[0] > room):
+            if not front and (allowance.far or planned.blocks + self._sizes[0] > allowance.held):
                 return None
-            fits = self._fits(ticket, room, look_ahead=front)
-            in_pool = not self.far or planned.at_work(duty, ticket) <= self.capacity
-            if (fits and in_pool) or (place == 0 and not planned.active):
+            if self._fits(ticket, moment, look_ahead=front) or (place == 0 and not planned.active):
                 return ticket
             if ticket.bypassed >= self._max_bypass:
                 return None
         return None
 
-    def _fits(self, ticket: Ticket, room: int, *, look_ahead: bool) -> bool:
-        """Whether all could be at their largest at once or, by how far each has come, will never hold too much."""
-        planned, shared = self._planned, self._planned.shared(ticket)
-        if planned.blocks + ticket.blocks - shared <= room:
-            return True
-        if not look_ahead or planned.soon + ticket.soon - shared > self.peak_ratio * room:
-            return False
-        return planned.peak(ticket) <= self.peak_ratio * room
+    def _fits(self, ticket: Ticket, moment: Moment, *, look_ahead: bool) -> bool:
+        """Whether all could be at their largest at once or, by how far each has come, will never have too much.
+
+        Where not all of it is to be in the pool, those at work have to be.
+        """
+        planned, allowance, shared = self._planned, self.allowance, self._planned.shared(ticket)
+        here = not allowance.far
+        if planned.blocks + ticket.blocks - shared > allowance.held:
+            if not look_ahead:
+                return False
+            peak = max(planned.soon + ticket.soon - shared, planned.peak(ticket))
+            if peak > allowance.peak_ratio * (allowance.held + moment.slack):
+                return False
+            here &= peak <= allowance.peak_ratio * allowance.pool
+        return here or planned.at_work(moment.duty, ticket) <= allowance.pool
 
     def _waiting(self, place: tuple[int, str]) -> Ticket:
         return self._tickets[place[1]]

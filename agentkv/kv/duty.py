@@ -37,6 +37,11 @@ class Duty:
             return 1.0
         return self._work / (self._work + self._wait) if self._work > 0 else 1.0
 
+    @property
+    def wait(self) -> float:
+        """Seconds that a run waits between two requests, on average; 0 until enough was seen."""
+        return self._wait if min(self._seen) >= ENOUGH else 0.0
+
     def began(self, run: str, now: float) -> None:
         """A run's first request has arrived, or the first since it had none."""
         spell = self._spells.get(run)

@@ -1,8 +1,7 @@
 """The KV policy of one engine: leases, prefetch limits and admission, tied together.
 
-A real engine's scheduler and the simulated engine drive the same object. It does no I/O and reads no clock:
-every operation takes ``now``, engine seconds. Nothing here raises on what a client sent; refusals are returned
-as reasons and recorded.
+A real engine's scheduler and the simulated engine drive the same object. It does no I/O and reads no clock: every
+operation takes ``now``, engine seconds. Nothing raises on what a client sent: it is refused, with a reason recorded.
 """
 
 from collections import Counter
@@ -11,6 +10,7 @@ from typing import Any
 
 from agentkv.kv.account import WorkAccount
 from agentkv.kv.admission import Admission
+from agentkv.kv.allowance import Allowance
 from agentkv.kv.directive import Directive
 from agentkv.kv.duty import Duty
 from agentkv.kv.grant import Grant
@@ -21,6 +21,7 @@ from agentkv.kv.prefetch_limit import PrefetchLimit
 from agentkv.kv.record import Recorder, RecordKind
 from agentkv.kv.room import HOPELESS_SECONDS
 from agentkv.kv.settings import PolicySettings
+from agentkv.kv.step_shares import StepShares
 from agentkv.kv.ticket import Ticket
 from agentkv.kv.tier import open_tier
 
@@ -55,12 +56,11 @@ class KVPolicy:
         host: TierPool | None = None,
         slots: int = 0,
     ) -> None:
-        budget = int(settings.kv_pool_ratio * pool_blocks)
         self.settings = settings
         self.records = Recorder(bytes_per_block=bytes_per_block)
         self.work = WorkAccount()
         self.leases = LeaseKeeper(
-            LeaseTable(holder, budget),
+            LeaseTable(holder, int(settings.kv_pool_ratio * pool_blocks)),
             self.records,
             engine_id=engine_id,
             block_size=block_size,
@@ -68,12 +68,12 @@ class KVPolicy:
             mode=settings.prefix_cache_mode,
             retry_seconds=retry_seconds,
         )
+        self.shares = StepShares(settings.prefetch_step)
         self._duty = Duty()
+        allowance = Allowance(pool_blocks, settings.peak_ratio, slots, block_size, self._duty, self.shares.cost)
         self.admission = Admission(
-            pool_blocks, mode=settings.admission, max_queued=settings.max_queued, max_bypass=settings.max_bypass
+            allowance, mode=settings.admission, max_queued=settings.max_queued, max_bypass=settings.max_bypass
         )
-        self.admission.peak_ratio = settings.peak_ratio
-        self.admission.far, self.admission.duty = slots, lambda: self._duty.share
         self.tier = None if host is None else open_tier(self.leases, host, slots, pool_blocks, settings.tier_reserve)
         self.prefetches = PrefetchLimit(settings.branch_prefetch_limit)
         self._mint = mint

@@ -11,6 +11,7 @@ __all__ = ("PrefillCost",)
 ENOUGH = 16
 # A step counts for half behind this many others: contexts grow, and a machine's other work comes and goes.
 HALF_LIFE = 200
+FADES = 0.5 ** (1 / HALF_LIFE)
 # Seconds of a step's own, per sequence that decodes, per token prefilled; and by how much that may well be off.
 GUESSES = (0.01, 0.0002, 0.0001)
 RANGES = (0.05, 0.005, 0.003)
@@ -24,10 +25,11 @@ class PrefillCost:
     """
 
     def __init__(self) -> None:
-        self._fit = LeastSquares(GUESSES, RANGES, memory=0.5 ** (1 / HALF_LIFE))
+        self._fit = LeastSquares(GUESSES, RANGES, memory=FADES)
         # Sequences that decode, tokens that are prefilled.
         self._steps: StepTimer[tuple[int, int]] = StepTimer()
         self._seen = 0
+        self._seconds = self._tokens = 0.0
 
     def planned(self, step: object, rows: Iterable[int], now: float) -> None:
         """``step`` is to compute so many tokens for each of its ``rows``; one alone is a sequence that decodes."""
@@ -47,6 +49,8 @@ class PrefillCost:
         if tokens and seconds > 0:
             self._fit.add((1.0, decoding, tokens), seconds)
             self._seen += 1
+            self._seconds = FADES * self._seconds + seconds
+            self._tokens = FADES * self._tokens + tokens
 
     def per_step(self, decoding: int) -> float | None:
         """The tokens whose prefill takes as long as all else in a step in which so many sequences decode.
@@ -57,6 +61,13 @@ class PrefillCost:
             return None
         own, sequence, token = self._fit.solve()
         return (own + decoding * sequence) / token if token > 0 else None
+
+    def per_token(self) -> float | None:
+        """Seconds of steps that prefill by their tokens, all else in them included; None until enough was seen to tell.
+
+        So it is more than a token adds to a step; what that is cannot be told where all steps are filled by prompts.
+        """
+        return self._seconds / self._tokens if self._seen >= ENOUGH else None
 
     def seconds(self, tokens: int) -> float:
         """By how much so many tokens make a step longer: a guess at first."""

@@ -6,7 +6,8 @@ from typing import Any
 from attrs import field, fields, frozen, validators
 
 from agentkv.errors import NotSupported
-from agentkv.kv.admission import PEAK_RATIO, AdmissionMode
+from agentkv.kv.admission import AdmissionMode
+from agentkv.kv.allowance import PEAK_RATIO
 from agentkv.kv.order import CacheMode
 
 __all__ = ("PolicySettings",)

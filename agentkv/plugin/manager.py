@@ -10,7 +10,7 @@ from vllm.logger import init_logger
 from vllm.v1.core.kv_cache_utils import get_block_hash
 from vllm.v1.engine import EngineCoreOutput, FinishReason
 
-from agentkv.kv import Directive, KVPolicy, LiveRequests, Rejected, StepShares
+from agentkv.kv import Directive, KVPolicy, LiveRequests, Rejected
 from agentkv.plugin.holder import PoolHolder
 
 __all__ = ("EXTRA_ARG", "KVManager")
@@ -37,7 +37,7 @@ class KVManager:
         self.holder = holder
         self.fcfs = fcfs
         self.requests: LiveRequests[Any] = LiveRequests(policy)
-        self.shares = StepShares(policy.settings.prefetch_step)
+        self.shares = policy.shares
         self.directives = self.requests.directives
         self.rejected: dict[str, str] = {}
         self.dropped: list[tuple[int, EngineCoreOutput]] = []

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from agentkv.kv import Admission, Directive, KVPolicy, LiveRequests, Ticket
+from agentkv.kv.allowance import Allowance
 
 WAITING = 2000
 
@@ -29,7 +30,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, str], list[Any]]:
 
 
 def test_of_a_line_only_the_front_is_looked_at_where_the_least_does_not_fit(looks: Callable[..., list[Any]]) -> None:
-    line = Admission(100, max_bypass=4, max_queued=WAITING)
+    line = Admission(Allowance(100, 0.75), max_bypass=4, max_queued=WAITING)
     for number in range(WAITING):
         blocks = 90 if number == 0 else 50 + number % 7
         ticket = Ticket(token=f"{number}", serial=0, run="", owner="", blocks=blocks, held=1, expires=1e6)

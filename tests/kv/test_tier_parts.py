@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentkv.kv import Admission, Ticket
+from agentkv.kv.allowance import Allowance
 from agentkv.kv.copies import HostCopies
 from agentkv.kv.duty import Duty
 from agentkv.kv.transfer import Transfer, TransferQueue
@@ -129,18 +130,22 @@ def test_a_slot_that_is_forgotten_while_it_is_written_comes_back_when_that_ends(
 
 
 def test_the_share_of_time_at_work_is_seen_and_not_assumed() -> None:
-    duty = Duty()
-    assert duty.share == 1.0
-    now = 0.0
+    assert Duty().share == 1.0
+    duty = seen(work=1.0, wait=3.0)
+    assert (duty.share, duty.wait) == (pytest.approx(0.25), pytest.approx(3.0))
+    duty.forget("r")
+    duty.began("late", 1000.0)
+    duty.ended("late", 1101.0, admitted=1100.0)
+    assert duty.share == pytest.approx(0.25), "what it waited to be admitted is no work"
+
+
+def seen(work: float, wait: float) -> Duty:
+    duty, now = Duty(), 0.0
     for _ in range(20):
         duty.began("r", now)
-        duty.ended("r", now + 1.0, admitted=0.0)
-        now += 4.0
-    assert duty.share == pytest.approx(0.25)
-    duty.forget("r")
-    duty.began("late", now)
-    duty.ended("late", now + 101.0, admitted=now + 100.0)
-    assert duty.share == pytest.approx(0.25), "what it waited to be admitted is no work"
+        duty.ended("r", now + work, admitted=0.0)
+        now += work + wait
+    return duty
 
 
 def run(token: str, blocks: int) -> Ticket:
@@ -153,8 +158,7 @@ def run(token: str, blocks: int) -> Ticket:
 def test_with_a_second_tier_more_runs_start_as_far_as_they_wait_and_both_tiers_hold_them(
     duty: float, far: int, started: int
 ) -> None:
-    line = Admission(100)
-    line.far, line.duty = far, lambda: duty
+    line = Admission(Allowance(100, far=far, duty=seen(work=10 * duty, wait=10 * (1 - duty))))
     for number in range(40):
         line.declare(run(f"r{number}", 10))
     assert len(line.admit(0.0)) == started

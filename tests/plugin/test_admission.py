@@ -76,7 +76,7 @@ def test_the_youngest_is_paused_at_a_tool_boundary_and_its_next_turn_waits(make_
     core = make_core()
     old, young = admit(core, "old", 20), admit(core, "young", 20)
     turn = core.one(prompt(1, 40), run="young", ticket=young["ticket"], ttl=60.0)
-    core.call("update", ticket=old["ticket"], blocks=45)
+    core.call("update", ticket=old["ticket"], blocks=50)
     assert core.call("heartbeat", tickets=[young["ticket"]], ttl=60.0)["runs"][0]["state"] == "paused"
     assert core.call("stats")["leases_by_class"] == {"speculative": 1}
     resume = core.add(prompt(1, 60), run="young", ticket=young["ticket"], lease=turn["lease"], resume=True)

@@ -146,7 +146,7 @@ async def test_the_youngest_run_is_paused_where_those_alive_outgrow_the_pool(man
         old, young = await client.admit("old", 40), await client.admit("young", 40)
         for run, ticket, which in (("old", old, 1), ("young", young, 2)):
             await client.ask(text(which, 640), run=run, ticket=ticket["ticket"], ttl=600.0)
-        await client.call("update", ticket=old["ticket"], blocks=70)
+        await client.call("update", ticket=old["ticket"], blocks=75)
         assert (await engine.stats())["leases_by_class"] == {"chain": 1, "speculative": 1}
         started: list[float] = []
 
