@@ -19,12 +19,12 @@ def seen(*, work: float, wait: float, runs: int = 20) -> Duty:
 
 
 def priced(token_seconds: float, steps: int = 40) -> PrefillCost:
-    """Steps of 10 ms with prompts of 100 to 400 tokens in them besides."""
+    """Steps with prompts of 100 to 400 tokens."""
     cost, now = PrefillCost(), 0.0
     for number in range(steps):
         tokens = 100 * (1 + number % 4)
         cost.planned(number, [tokens], now)
-        now += 0.01 + tokens * token_seconds
+        now += tokens * token_seconds
         cost.ended(number, now)
     return cost
 
@@ -65,10 +65,10 @@ def admitted(allowance: Allowance, runs: int = 40) -> int:
 def test_more_runs_start_where_what_they_lose_is_cheap_as_far_as_those_at_work_fit() -> None:
     cost, most = priced(1e-4), Allowance(100).held // 10
     assert admitted(Allowance(100, block_size=16, cost=cost)) == most
-    waiting = Allowance(100, block_size=16, duty=seen(work=0.2, wait=0.8), cost=cost)
+    waiting = Allowance(100, block_size=16, duty=seen(work=0.1, wait=0.4), cost=cost)
     assert 45 <= waiting.slack <= 50
     assert admitted(waiting) == 14
-    busy = Allowance(100, block_size=16, duty=seen(work=9.2, wait=0.8), cost=cost)
+    busy = Allowance(100, block_size=16, duty=seen(work=4.6, wait=0.4), cost=cost)
     assert 45 <= busy.slack <= 50
     assert admitted(busy) == most, "those at work would not fit into the pool"
 
