@@ -5,7 +5,7 @@ from typing import Any
 
 from attrs import frozen
 
-from agentkv.bench.columns import aligned
+from agentkv.bench.columns import aligned, printable
 from agentkv.bench.frontier import FIGURES, best_line, frontier_of
 from agentkv.bench.modes import rank_of_mode
 from agentkv.bench.steady_result import SteadyResult
@@ -85,9 +85,10 @@ def _differing(results: Sequence[SteadyResult], allow: Collection[str]) -> tuple
             if first == value:
                 continue
             if name not in allow:
+                field = printable(name)
                 raise SetupError(
-                    f"{result.file!r} and {file!r} are not comparable: {name} is {value!r} in the one and {first!r} in "
-                    f"the other; draw them apart, or say --allow {name} if it makes no difference"
+                    f"{result.file!r} and {file!r} are not comparable: {field} is {value!r} in the one and {first!r} "
+                    f"in the other; draw them apart, or say --allow {field} if it makes no difference"
                 )
             found[name] = None
     return tuple(found)
@@ -113,7 +114,7 @@ def _title(results: Sequence[SteadyResult]) -> str:
     if engine["name"] != "sim":
         machines = [each.machine[name] for name in MACHINE for each in results if name in each.machine]
         parts += map(str, machines[:1])
-    return "".join(each if each.isprintable() else "?" for each in ", ".join(parts))
+    return printable(", ".join(parts))
 
 
 def joined_lines(joined: JoinedFrontier) -> list[str]:
@@ -122,7 +123,7 @@ def joined_lines(joined: JoinedFrontier) -> list[str]:
     rows = [_row(name, point, joined.resumes) for name, mode in frontier["modes"].items() for point in mode["points"]]
     return [
         joined.title,
-        *([f"in spite of different {', '.join(joined.differing)}"] if joined.differing else []),
+        *([printable(f"in spite of different {', '.join(joined.differing)}")] if joined.differing else []),
         *aligned([TITLES, *rows]),
         "",
         *_notes(frontier["modes"]),

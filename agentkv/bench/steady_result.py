@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from attrs import frozen
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, PositiveInt, ValidationError
 
+from agentkv.bench.columns import printable
 from agentkv.bench.frontier import FIGURES, Values
 from agentkv.bench.modes import MODES
 from agentkv.bench.results import SCHEMA, figure_at
@@ -90,8 +91,8 @@ class _Line(_Part):
 
 
 class _Frontier(_Part):
-    bound_ms: Amount
-    modes: dict[str, _Line]
+    bound_ms: Annotated[FiniteFloat, Field(gt=0)]
+    modes: Annotated[dict[str, _Line], Field(min_length=1)]
 
 
 class _Load(_Part):
@@ -124,7 +125,7 @@ class _Result(_Part):
     workload: _Workload
     engine: _Engine
     machine: dict[str, Any]
-    modes: dict[str, _Mode]
+    modes: Annotated[dict[str, _Mode], Field(min_length=1)]
     frontier: _Frontier | None = None
 
 
@@ -190,7 +191,7 @@ def read_steady(path: Path) -> SteadyResult:
 def _problem(path: Path, error: ValidationError) -> str:
     """The first thing that is wrong, as one line."""
     first = error.errors(include_url=False, include_input=False)[0]
-    field = ".".join(map(str, first["loc"])) or "the file"
+    field = printable(".".join(map(str, first["loc"]))) or "the file"
     return (
         f"{str(path)!r} is no result of steady loads ({SCHEMA}): {field}: {first['msg']}; "
         "agentkv bench seed --duration S --json FILE writes one"

@@ -120,11 +120,11 @@ class Admission:
     def grow(self, token: str, blocks: int) -> Ticket | None:
         """Raise what a run holds, and its estimate with it, to what is seen; never lowers them."""
         ticket = self._tickets.get(token)
-        if ticket is None or blocks <= (ticket.blocks if ticket.held is None else ticket.held):
+        if ticket is None or blocks <= ticket.now:
             return ticket
         if ticket.held is None:
             return self._set(evolve(ticket, blocks=blocks))
-        step = max(ticket.step, blocks - ticket.now)
+        step = max(ticket.step, blocks - max(ticket.now, ticket.held))
         return self._set(evolve(ticket, blocks=max(blocks, ticket.blocks), held=blocks, step=step))
 
     def update(self, token: str, blocks: int) -> Ticket | None:

@@ -58,7 +58,7 @@ class Allowance:
         if not seconds:
             return 0
         grain = max(1, self.pool // GRAINS)
-        blocks = min(self.pool, int(SPARE * self.duty.wait / (seconds * self.block_size)))
+        blocks = int(min(self.pool, SPARE * self.duty.wait / (seconds * self.block_size)))
         return blocks // grain * grain
 
     def moment(self) -> Moment:

@@ -96,11 +96,11 @@ class KVPolicy:
         if self.tier is not None:
             self.tier.arrived(request, directive.lease)
         if directive.ticket:
-            if not self._live[directive.ticket]:
-                self._duty.began(directive.ticket, now)
-            self._live[directive.ticket] += 1
             if self.admission.get(directive.ticket) is None:
                 self.leases.reject(UNKNOWN_TICKET, now, directive.run)
+            elif not self._live[directive.ticket]:
+                self._duty.began(directive.ticket, now)
+            self._live[directive.ticket] += 1
         return None
 
     def finish(

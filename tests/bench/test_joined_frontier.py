@@ -159,6 +159,15 @@ def test_results_that_differ_are_not_put_side_by_side(write: Write, change: Any,
     assert joined_lines(found)[1] == f"in spite of different {allowed}"
 
 
+def test_a_field_that_a_file_made_up_does_not_command_the_terminal(write: Write) -> None:
+    name = "workload.\x1b[2J"
+    paths = [write(f"{value}.json", lambda r, value=value: r["workload"].update({"\x1b[2J": value})) for value in "ab"]
+    with pytest.raises(SetupError, match=re.escape("--allow workload.?[2J")) as caught:
+        joined(*paths)
+    assert str(caught.value).isprintable()
+    assert "\n".join(joined_lines(joined(*paths, allow=[name]))).replace("\n", "").isprintable()
+
+
 def test_turns_of_agents_that_differ_count_by_how_many_there_are_on_average(write: Write) -> None:
     def mixed(result: Result) -> None:
         result["workload"].pop("tool_calls")
@@ -196,7 +205,10 @@ def test_what_says_nothing_about_speed_may_differ(write: Write) -> None:
             "frontier.modes.stock.points.0.ttft_after_tool_p95_ms: Field required",
         ),
         (lambda r: r["modes"].update({"stock@<b>": r["modes"]["stock"]}), "modes has no 'stock@<b>'"),
-        (lambda r: r["modes"].clear(), "modes has no 'stock'"),
+        (lambda r: r["modes"].clear(), "modes: Dictionary should have at least 1 item"),
+        (lambda r: r["frontier"]["modes"].clear(), "frontier.modes: Dictionary should have at least 1 item"),
+        (lambda r: r["frontier"].update(bound_ms=0), "frontier.bound_ms: Input should be greater than 0"),
+        (lambda r: r["modes"].update({"\x1b[2J": 1}), "modes.?[2J: Input should be"),
     ],
 )
 def test_a_file_that_is_no_such_result_is_named_with_its_field(write: Write, change: Any, message: str) -> None:

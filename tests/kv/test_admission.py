@@ -119,6 +119,17 @@ def test_a_run_that_is_as_large_as_it_said_is_not_taken_to_end_at_once() -> None
     assert declare(line, "young", 60, held=10).state == "queued"
 
 
+@pytest.mark.parametrize(("declared", "updated", "held"), [(60, 1, 40), (1, 1, 1 << 52)])
+def test_a_run_that_holds_more_than_it_says_is_seen(declared: int, updated: int, held: int) -> None:
+    line = Admission(Allowance(100, 1.0))
+    declare(line, "old", declared, held=held)
+    line.update("old", updated)
+    line.grow("old", 42)
+    assert line.planned == 42
+    assert declare(line, "young", 60, held=10).state == "queued"
+    line.check_integrity()
+
+
 def test_the_fullest_moment_leaves_a_margin() -> None:
     for ratio, state in ((0.8, "admitted"), (0.6, "queued"), (0.0, "queued")):
         line = Admission(Allowance(100, ratio))

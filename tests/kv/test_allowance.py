@@ -1,8 +1,11 @@
 """How much KV admitted runs may have together."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from agentkv.kv import Admission, Ticket
+from agentkv.kv import Admission, Directive, Ticket
 from agentkv.kv.allowance import SPARE, Allowance
 from agentkv.kv.duty import Duty
 from agentkv.kv.prefill_cost import PrefillCost
@@ -50,6 +53,21 @@ def test_quick_tools_and_slow_engines_have_none(wait: float, token_seconds: floa
 
 def test_slack_is_at_most_another_pool() -> None:
     assert Allowance(64, block_size=16, duty=seen(work=1.0, wait=600.0), cost=priced(1e-5)).slack == 64
+
+
+def test_a_machine_that_computes_in_no_time_has_as_much_slack_as_there_may_be() -> None:
+    assert Allowance(64, block_size=16, duty=seen(work=1.0, wait=4.0), cost=priced(1e-310)).slack == 64
+
+
+def test_requests_of_unknown_tickets_say_nothing_of_how_long_runs_wait(make_bench: Callable[..., Any]) -> None:
+    policy = make_bench().policy
+    ticket = policy.admit(run="r", blocks=10, ttl=1e9, now=0.0)
+    for number in range(20):
+        for name, step in (("forged", 600.0), (ticket.token, 5.0)):
+            directive, at = Directive(run="r", ticket=name), number * step
+            policy.start(directive, f"{name}-{number}", at)
+            policy.abort(directive, f"{name}-{number}", at + 1.0)
+    assert policy.admission.allowance.duty.wait == pytest.approx(4.0)
 
 
 def admitted(allowance: Allowance, runs: int = 40) -> int:
