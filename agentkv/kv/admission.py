@@ -10,8 +10,8 @@ With a second tier, runs that wait for tools need not be in the pool: those aliv
 those at work into the pool, as far as one can tell from the share of time that runs work.
 
 First come, first served; a smaller run may pass one that does not fit, but only ``max_bypass`` times, then
-nothing passes any more. When nothing is active the first in line is admitted whatever its size, so no set of
-declarations can deadlock. A child (branch or sub-agent) of a run that was ever admitted never waits.
+nothing passes any more. When no run is active (children of paused ones may be) the first in line is admitted whatever
+its size, so no set of declarations can deadlock. A child (branch or sub-agent) of a run ever admitted never waits.
 """
 
 from bisect import bisect_left, insort
@@ -262,7 +262,7 @@ class Admission:
             front = place <= self._max_bypass
             if not front and (allowance.far or planned.blocks + self._sizes[0] > allowance.held):
                 return None
-            if self._fits(ticket, moment, look_ahead=front) or (place == 0 and not planned.active):
+            if self._fits(ticket, moment, look_ahead=front) or (place == 0 and not planned.roots):
                 return ticket
             if ticket.bypassed >= self._max_bypass:
                 return None

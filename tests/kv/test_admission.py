@@ -89,6 +89,19 @@ def test_the_oldest_run_is_never_paused_however_large_it_grows() -> None:
     assert line.overload() == []
 
 
+def test_a_paused_run_goes_on_when_nothing_but_its_children_is_left() -> None:
+    line = Admission(Allowance(100))
+    declare(line, "old", 50)
+    declare(line, "young", 40)
+    declare(line, "child", 0, parent="young")
+    line.update("young", 120)
+    assert line.pause("young") is not None
+    assert line.admit(0.5) == []
+    line.leave("old", 1.0)
+    assert [ticket.token for ticket in line.admit(1.0)] == ["young"]
+    line.check_integrity()
+
+
 def test_runs_that_are_large_at_different_times_share_the_pool() -> None:
     line = Admission(Allowance(100, 1.0))
     declare(line, "old", 60, held=10)
