@@ -11,7 +11,7 @@ from attrs import define, field, frozen
 
 __all__ = ("StepLog", "StepRow", "steps_json")
 
-# Tokens that arrive so close to each other came out of one step, in seconds.
+# Tokens of different requests that arrive so soon after each other came out of one step, in seconds.
 TOGETHER = 0.002
 # Enough for a fit of six coefficients, few enough for a small file.
 ROWS_KEPT = 2000
@@ -76,10 +76,15 @@ class StepLog:
     def _steps(self) -> list[_Step]:
         steps: list[_Step] = []
         said: dict[Key, int] = {}
+        seen: set[Key] = set()
+        last = 0.0
         for at, key, tokens in self._tokens:
-            if not steps or at - steps[-1].end > TOGETHER:
+            # A client that has many to hand out takes longer than that for all of them, and no step has two of one.
+            if not steps or at - last > TOGETHER or key in seen:
                 steps.append(_Step(at))
-            step = steps[-1]
+                seen.clear()
+            step, last = steps[-1], at
+            seen.add(key)
             if key in said:
                 step.decoding.append(key)
                 step.context += said[key] + (self._prompts[key].tokens if key in self._prompts else 0)

@@ -37,7 +37,9 @@ def _command(options: argparse.Namespace) -> int:
     cost = machine.cost
     print(
         f"step: {cost.base_s * 1e3:.3f} ms, {cost.decode_seq_s * 1e3:.4f} ms a sequence, "
-        f"{cost.prefill_launch_s * 1e3:.3f} ms with prefill in it, {cost.prefill_token_s * 1e6:.2f} us a prompt token, "
+        f"{cost.prefill_launch_s * 1e3:.3f} ms with prefill in it, "
+        f"{cost.prefill_host_s * 1e3:.3f} ms of the host to launch that, "
+        f"{cost.prefill_token_s * 1e6:.2f} us a prompt token, "
         f"{cost.context_token_s * 1e9:.2f} ns a token of context, {cost.prefill_context_s * 1e9:.3f} ns a pair; "
         f"delivery {machine.delivery_s * 1e3:.2f} ms"
     )

@@ -1,7 +1,6 @@
 """The simulated engine: vLLM's cache and batching on a virtual clock, with a script for a model."""
 
 from collections.abc import AsyncGenerator, Mapping
-from pathlib import Path
 from typing import Any, Self, Unpack
 
 from attrs import evolve
@@ -10,10 +9,10 @@ from agentkv.engines.base import Delta, EngineInfo, GenerateRequest, PrefillRequ
 from agentkv.engines.clock import Timer, VirtualClock
 from agentkv.engines.sim_info import MODEL_PATH, counters, describe, usage_of
 from agentkv.engines.sim_kv import make_scheduler, operate
-from agentkv.engines.sim_machine import MachineOptions, find_machine, machine_with
+from agentkv.engines.sim_machine import MachineOptions, machine_with
 from agentkv.engines.sim_managed import ManagedScheduler
 from agentkv.engines.sim_output import Mailbox, Responder, ScriptedOutput
-from agentkv.engines.sim_preset import read_preset
+from agentkv.engines.sim_preset import find_preset
 from agentkv.engines.sim_request import SimRequest
 from agentkv.engines.sim_steps import StepLoop
 from agentkv.engines.sim_tier import make_copies
@@ -49,8 +48,7 @@ class SimEngine:
     ) -> None:
         if stream_interval < 1:
             raise EngineStartError(f"stream_interval={stream_interval} must be at least 1")
-        base = read_preset(Path(preset)) if preset.endswith(".json") else find_machine(preset)
-        machine = machine_with(base, options)
+        machine = machine_with(find_preset(preset), options)
         self._respond = respond
         self._machine = machine
         self._clock = clock or VirtualClock()

@@ -34,6 +34,10 @@ class StepCost:
     tokens (it does not fit the captured graphs), ``prefill_token_s`` per prompt token and ``prefill_context_s``
     per pair of such a token and one that it attends to, ``decode_seq_s`` per sequence that computes a single
     token, ``context_token_s`` per token of context that those attend to.
+
+    ``prefill_host_s`` is what the host needs to launch a step with any run of prompt tokens in it, kernel by kernel; to
+    launch a captured graph takes it no time that counts. It does that while the step before runs, and hands out that
+    step's tokens only then.
     """
 
     base_s: float
@@ -42,9 +46,14 @@ class StepCost:
     context_token_s: float = 0.0
     prefill_launch_s: float = 0.0
     prefill_context_s: float = 0.0
+    prefill_host_s: float = 0.0
+
+    def launch_seconds(self, work: Work) -> float:
+        """How long the host is busy before the last of the step's kernels is on its way."""
+        return self.prefill_host_s if work.prefill_tokens else 0.0
 
     def seconds(self, work: Work) -> float:
-        """Duration of a step with this work in it."""
+        """Duration of a step with this work in it, for a host that keeps ahead of it."""
         launch = self.prefill_launch_s if work.prefill_tokens else 0.0
         return (
             self.base_s

@@ -7,10 +7,10 @@ from typing import Any
 
 from attrs import asdict, fields
 
-from agentkv.engines.sim_machine import Machine, StepCost
+from agentkv.engines.sim_machine import Machine, StepCost, find_machine
 from agentkv.errors import EngineStartError
 
-__all__ = ("PRESET_SCHEMA", "preset_json", "read_preset")
+__all__ = ("PRESET_SCHEMA", "find_preset", "preset_json", "read_preset")
 
 PRESET_SCHEMA = "agentkv.sim/1"
 
@@ -18,6 +18,14 @@ PRESET_SCHEMA = "agentkv.sim/1"
 def preset_json(machine: Machine) -> dict[str, Any]:
     """The machine as a JSON object."""
     return {"schema": PRESET_SCHEMA, **asdict(machine)}
+
+
+def find_preset(preset: str) -> Machine:
+    """The machine of that name, or in that file where it ends in ``.json``.
+
+    Raises ``EngineStartError`` for an unknown name, and as ``read_preset`` does.
+    """
+    return read_preset(Path(preset)) if preset.endswith(".json") else find_machine(preset)
 
 
 def read_preset(path: Path) -> Machine:

@@ -62,6 +62,6 @@ def make_copies(
         return None
     # What a real engine has to measure is known here.
     tier.cost.prefill_rate, tier.cost.bandwidth = 1 / machine.cost.prefill_token_s, machine.host_bandwidth
-    tier.cost.latency = 2 * (machine.cost.base_s + machine.cost.prefill_launch_s)
+    tier.cost.latency = 2 * max(machine.cost.base_s + machine.cost.prefill_launch_s, machine.cost.prefill_host_s)
     block_bytes = machine.kv_bytes_per_token * machine.block_size
     return SimCopies(tier, clock, block_bytes=block_bytes, bandwidth=machine.host_bandwidth, landed=landed)

@@ -15,10 +15,17 @@ from page_tables.work import Bench, Call
 __all__ = ("TABLES",)
 
 PAGE = "docs/bench.md"
-RESULTS = Path(__file__).parents[1] / "results"
+BENCHMARKS = Path(__file__).parents[1]
+RESULTS, MACHINES = BENCHMARKS / "results", BENCHMARKS / "machines"
 KVCOMM = "fanout --engine sim:h200 --chains 3 --start-spread 60 --shape kvcomm"
 APART = f"{KVCOMM} --shared-tokens 0 --branch-tokens 1000"
-FITTED, LONG, MANY = (f"2026-11-29-cpu-calibrate-{name}" for name in ("fit", "long", "many"))
+SET_BY_HAND, FITTED = "h200", "2026-11-30-h200.json"
+RUNS = {
+    "`stock`, pool 100 %": "2026-11-29-h200-seed-pool100",
+    "`stock`, pool 50 %": "2026-11-29-h200-seed-pool50-stock",
+    "at most 50 agents, pool 50 %": "2026-11-29-h200-seed-pool50-cap-bidirectional",
+}
+CPU, H200 = "2026-11-29-cpu-calibrate", "2026-11-30-h200-calibrate"
 
 
 def fanned_out(modes: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -34,17 +41,18 @@ def fanned_out(modes: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def fitted(name: str) -> dict[str, Any]:
-    """A run of the CPU build, held against the machine that was fitted to one of them."""
+def fitted(runs: str, name: str) -> dict[str, Any]:
+    """One of the runs of a machine, held against the simulated one that was fitted to the first of them."""
     with TemporaryDirectory() as folder:
-        preset, source = Path(folder) / "fitted.json", read_measured(RESULTS / f"{FITTED}.json")
+        preset, source = Path(folder) / "fitted.json", read_measured(RESULTS / f"{runs}-fit.json")
         write_preset(preset, fit_machine(source), source)
-        return anyio.run(partial(_compared, preset, name))
+        return anyio.run(partial(_compared, preset, f"{runs}-{name}"))
 
 
-def set_by_hand(name: str) -> dict[str, Any]:
-    """A run of the H200, held against the preset."""
-    return anyio.run(partial(_compared, Path("h200"), name))
+def against(preset: str, name: str) -> dict[str, Any]:
+    """A run of the H200, held against a preset, or a file in benchmarks/machines."""
+    found = Path(preset) if preset == "h200" else MACHINES / preset
+    return anyio.run(partial(_compared, found, name))
 
 
 async def _compared(preset: Path, name: str) -> dict[str, Any]:
@@ -80,23 +88,24 @@ TABLES = (
         page=PAGE,
         header=("run", *ERRORS),
         rows=(
-            Row(("6 agents, prompts of 800 tokens (fitted)",), (Call(fitted, (FITTED,)),), cheap=True),
-            Row(("4 agents, prompts of 1,600 tokens",), (Call(fitted, (LONG,)),), cheap=True),
-            Row(("10 agents, prompts of 400 tokens",), (Call(fitted, (MANY,)),), cheap=True),
+            Row(("CPU: 6 agents, prompts of 800 tokens (fitted)",), (Call(fitted, (CPU, "fit")),), cheap=True),
+            Row(("4 agents, prompts of 1,600 tokens",), (Call(fitted, (CPU, "long")),), cheap=True),
+            Row(("10 agents, prompts of 400 tokens",), (Call(fitted, (CPU, "many")),), cheap=True),
+            Row(("H200: 40 agents, results of 50 to 1,200 tokens (fitted)",), (Call(fitted, (H200, "fit")),)),
+            Row(("20 agents, results of 1,500 to 2,500 tokens",), (Call(fitted, (H200, "long")),), cheap=True),
+            Row(("80 agents, results of 300 tokens",), (Call(fitted, (H200, "many")),)),
+            Row(("100 agents, 8 calls, results of 300 tokens",), (Call(fitted, (H200, "seed100")),)),
         ),
         cells=compared,
     ),
     Table(
         name="preset",
         page=PAGE,
-        header=("run on the H200", *ERRORS),
-        rows=(
-            Row(("`stock`, pool 100 %",), (Call(set_by_hand, ("2026-11-29-h200-seed-pool100",)),)),
-            Row(("`stock`, pool 50 %",), (Call(set_by_hand, ("2026-11-29-h200-seed-pool50-stock",)),)),
-            Row(
-                ("at most 50 agents, pool 50 %",),
-                (Call(set_by_hand, ("2026-11-29-h200-seed-pool50-cap-bidirectional",)),),
-            ),
+        header=("machine", "run on the H200", *ERRORS),
+        rows=tuple(
+            Row((machine if place == 0 else "", label), (Call(against, (preset, name)),))
+            for machine, preset in (("`h200`", SET_BY_HAND), ("fitted", FITTED))
+            for place, (label, name) in enumerate(RUNS.items())
         ),
         cells=compared,
     ),

@@ -6,16 +6,20 @@ from typing import Any
 
 import anyio
 import pytest
+from attrs import evolve
 
 from agentkv.bench import Delay
 from agentkv.bench.calibrate import compare, fit_machine, read_measured, write_preset
-from agentkv.bench.step_log import StepLog
+from agentkv.bench.step_fit import fit_steps, wait_for_step
+from agentkv.bench.step_log import StepLog, StepRow
 from agentkv.cli.main import main
 from agentkv.engines.sim import SimEngine
-from agentkv.engines.sim_machine import find_machine
+from agentkv.engines.sim_machine import StepCost, find_machine
+from agentkv.engines.sim_preset import preset_json, read_preset
 from agentkv.errors import EngineStartError, SetupError
 
 Bench = Any
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 GPU: dict[str, Any] = {"engine": "sim:h200", "block": 16, "floor_samples": 2, "start_spread": 2.0}
 
 
@@ -24,7 +28,7 @@ def files(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Three workloads on the simulated H200, as files."""
     shapes = (
         {"chains": 24, "tool_seconds": Delay("lognormal", 0.5, 0.8)},
-        {"chains": 40, "prompt_tokens": 600, "result_tokens": (40, 80), "tool_seconds": Delay("uniform", 0.5, 1.5)},
+        {"chains": 16, "prompt_tokens": 600, "result_tokens": (40, 80), "tool_seconds": Delay("uniform", 0.5, 1.5)},
         {"chains": 10, "prompt_tokens": 3000, "result_tokens": (500, 900), "tool_seconds": Delay("uniform", 0.2, 1.0)},
     )
     folder, found = tmp_path_factory.mktemp("runs"), []
@@ -46,6 +50,45 @@ def test_the_machine_that_was_measured_is_found_again(files: list[Path]) -> None
     assert (found.max_num_seqs, found.max_num_batched_tokens) == (true.max_num_seqs, true.max_num_batched_tokens)
 
 
+def test_launches_that_hold_up_the_step_before_are_told_from_what_steps_take(bench: Bench, tmp_path: Path) -> None:
+    cost = StepCost(base_s=0.005, context_token_s=30e-9, prefill_token_s=22e-6, prefill_host_s=0.025)
+    true = evolve(find_machine("h200"), cost=cost, delivery_s=0.004)
+    preset, run = tmp_path / "true.json", tmp_path / "run.json"
+    preset.write_text(json.dumps(preset_json(true)), encoding="utf-8")
+    load = {
+        "chains": 16,
+        "prompt_tokens": 4000,
+        "result_tokens": (50, 1200),
+        "tool_seconds": Delay("uniform", 0.2, 1.0),
+    }
+    run.write_text(json.dumps(bench("stock", **{**GPU, "engine": f"sim:{preset}"}, **load)), encoding="utf-8")
+    found = fit_machine(read_measured(run))
+    assert found.cost.prefill_host_s == pytest.approx(cost.prefill_host_s, rel=0.1)
+    assert found.cost.prefill_token_s == pytest.approx(cost.prefill_token_s, rel=0.2)
+    assert found.cost.base_s == pytest.approx(cost.base_s, rel=0.1)
+    assert found.delivery_s == pytest.approx(true.delivery_s, abs=0.003)
+
+
+def test_steps_that_were_held_up_by_chance_are_no_launches() -> None:
+    decodes = [StepRow(0.01, 2, 2000, 0, 0)] * 40 + [StepRow(0.5, 2, 2000, 0, 0)]
+    rows = [*decodes, *[StepRow(0.03, 2, 2000, 1000, 1_000_000)] * 10]
+    assert fit_steps(rows, asynchronous=True) == fit_steps(rows)
+    held = [StepRow(0.03, 2, 2000, 0, 0)] * 5
+    assert fit_steps([*rows, *held], asynchronous=True).prefill_host_s == 0.03
+    assert fit_steps([*rows, *held]).prefill_host_s == 0.0
+
+
+def test_half_of_those_who_come_at_any_time_wait_so_long_at_most() -> None:
+    assert wait_for_step([StepRow(seconds, 1, 0, 0, 0) for seconds in (2.0, 2.0, 2.0)]) == pytest.approx(1.0)
+    # 1 of 1 and 3.5 of 8 lie within 3.5 of an end: half of 9.
+    assert wait_for_step([StepRow(seconds, 1, 0, 0, 0) for seconds in (8.0, 1.0)]) == pytest.approx(3.5)
+
+
+def test_the_machine_in_the_repository_is_what_its_run_gives() -> None:
+    run = BENCHMARKS / "results" / "2026-11-30-h200-calibrate-fit.json"
+    assert fit_machine(read_measured(run)) == read_preset(BENCHMARKS / "machines" / "2026-11-30-h200.json")
+
+
 def test_it_holds_for_workloads_that_it_was_not_fitted_to(files: list[Path], tmp_path: Path) -> None:
     preset, (fitted, *others) = tmp_path / "machine.json", map(read_measured, files)
     write_preset(preset, fit_machine(fitted), fitted)
@@ -56,11 +99,14 @@ def test_it_holds_for_workloads_that_it_was_not_fitted_to(files: list[Path], tmp
         assert abs(row["p95"]["error"]) <= 0.2
 
 
-def test_the_command_prints_the_errors(files: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_errors(
+    files: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentkv.bench.calibrate.SPEEDS", (1.0,))
     preset = tmp_path / "machine.json"
-    assert main(["bench", "calibrate", str(files[0]), "--judge", str(files[1]), "--preset", str(preset)]) == 0
+    assert main(["bench", "calibrate", str(files[2]), "--judge", str(files[1]), "--preset", str(preset)]) == 0
     out = capsys.readouterr().out
-    assert "run0 (fitted)" in out
+    assert "run2 (fitted)" in out
     assert out.count("%") == 4
     assert main(["bench", "calibrate", str(files[0]), "--preset", str(tmp_path / "machine.txt")]) != 0
     assert SimEngine(lambda _: [1], preset=str(preset)).info.block_size == 16
@@ -117,6 +163,17 @@ def test_steps_are_told_apart_by_when_tokens_arrive() -> None:
     assert [row.prefill_tokens for row in rows] == [0, 100, 0]
     assert rows[1].prefill_context == 100 * 200 + 5000
     assert rows[2].context_tokens == 300 + 1 + 100 + 3
+
+
+def test_what_a_client_hands_out_slowly_is_one_step_and_two_tokens_of_one_request_are_two() -> None:
+    log = StepLog()
+    for agent in range(4):
+        log.prompt(agent, 0, sent_at=0.0, tokens=10, cached=0)
+    for start in (1.0, 2.0, 2.0055):
+        for agent in range(4):
+            log.arrived(start + agent * 0.0015, agent, 0, 1)
+    rows = log.rows(512)
+    assert [(row.decode_seqs, round(row.seconds, 4)) for row in rows] == [(4, 1.0), (4, 0.0055)]
 
 
 def test_a_prompt_longer_than_a_step_is_spread_over_the_steps_before() -> None:

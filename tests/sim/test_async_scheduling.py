@@ -13,11 +13,11 @@ from agentkv.errors import EngineStartError, EngineUnavailable
 STEP = 0.01
 
 
-def engine(*, ahead: bool, delivery_s: float = 0.0) -> SimEngine:
-    """Every step takes ``STEP`` seconds, whatever is in it."""
+def engine(*, ahead: bool, delivery_s: float = 0.0, host_s: float = 0.0) -> SimEngine:
+    """Every step takes ``STEP`` seconds, whatever is in it, and prompts ``host_s`` to be launched."""
     return SimEngine(
         lambda request: range(7, 7 + request.max_tokens),
-        cost=StepCost(base_s=STEP, prefill_token_s=0.0),
+        cost=StepCost(base_s=STEP, prefill_token_s=0.0, prefill_host_s=host_s),
         async_scheduling=ahead,
         delivery_s=delivery_s,
     )
@@ -55,6 +55,27 @@ async def test_on_an_idle_engine_a_step_is_a_step() -> None:
     async with engine(ahead=True) as sim:
         assert await times(sim, "only", 0.0, 3) == pytest.approx([STEP, 2 * STEP, 3 * STEP])
         assert (await sim.stats())["steps"] == 3
+
+
+async def test_a_step_is_launched_while_the_one_before_runs_and_holds_up_its_tokens() -> None:
+    found: dict[str, list[float]] = {}
+
+    async def ask(name: str, at: float, tokens: int) -> None:
+        found[name] = await times(sim, name, at, tokens)
+
+    async with engine(ahead=True, host_s=2.5 * STEP) as sim, anyio.create_task_group() as group:
+        group.start_soon(ask, "busy", 0.0, 7)
+        group.start_soon(ask, "late", 3.7 * STEP, 1)
+    # The first prompt is over when it is launched. The second is launched from 0.045 to 0.07: the step that runs
+    # meanwhile is handed out only then, and its own is over, too.
+    assert [moment / STEP for moment in found["busy"]] == pytest.approx([2.5, 3.5, 4.5, 7.0, 7.0, 8.0, 9.0])
+    assert [moment / STEP for moment in found["late"]] == pytest.approx([7.0])
+    sim.check_integrity()
+
+
+async def test_without_asynchronous_scheduling_a_step_ends_when_it_has_been_launched() -> None:
+    async with engine(ahead=False, host_s=2.5 * STEP) as sim:
+        assert await times(sim, "only", 0.0, 3) == pytest.approx([2.5 * STEP, 3.5 * STEP, 4.5 * STEP])
 
 
 async def test_tokens_are_delivered_later_and_nothing_else_is() -> None:
