@@ -1,5 +1,7 @@
 """How much of its life a run has requests in the engine, as opposed to waiting for tools: seen, not declared."""
 
+from statistics import median
+
 from attrs import define
 
 __all__ = ("Duty",)
@@ -9,6 +11,9 @@ ENOUGH = 8
 #: Spells of each run that the averages are over: runs that were started together work and wait together, so that
 #: fewer would show the moment and not the rule.
 SPELLS = 4
+#: A spell counts as at most so many times the average, or as so many seconds if that is more: a run that waits a day
+#: for somebody's answer says nothing about the others.
+OUTLIER, LEAST = 8, 0.05
 
 
 @define
@@ -22,13 +27,15 @@ class _Spell:
 class Duty:
     """Owns the averages over all runs of how long they work and how long they wait, and who does which now.
 
-    A run works from the arrival of a request, or from its admission if that comes later, until none is left.
+    A run works from the arrival of a request, or from its admission if that comes later, until none is left. An average
+    begins with the median of the first spells.
     """
 
     def __init__(self) -> None:
         self._spells: dict[str, _Spell] = {}
         self._work = self._wait = 0.0
         self._seen = [0, 0]
+        self._first: tuple[list[float], list[float]] = ([], [])
 
     @property
     def share(self) -> float:
@@ -63,6 +70,10 @@ class Duty:
         self._spells.pop(run, None)
 
     def _average(self, kind: int, before: float, seconds: float) -> float:
+        seconds = max(0.0, seconds)
         self._seen[kind] += 1
+        if self._seen[kind] <= ENOUGH:
+            self._first[kind].append(seconds)
+            return median(self._first[kind])
         weight = 1 / min(self._seen[kind], SPELLS * max(ENOUGH, len(self._spells)))
-        return before + weight * (max(0.0, seconds) - before)
+        return before + weight * (min(seconds, OUTLIER * max(before, LEAST)) - before)

@@ -139,6 +139,26 @@ def test_the_share_of_time_at_work_is_seen_and_not_assumed() -> None:
     assert duty.share == pytest.approx(0.25), "what it waited to be admitted is no work"
 
 
+@pytest.mark.parametrize("at", [0, 5, 15])
+def test_a_run_that_waits_a_day_says_nothing_about_the_others(at: int) -> None:
+    duty, now = Duty(), 0.0
+    for number in range(20):
+        duty.began("r", now)
+        duty.ended("r", now + 1.0, admitted=0.0)
+        now += 1.0 + (86_400.0 if number == at else 3.0)
+    assert duty.wait == pytest.approx(3.0, rel=0.5)
+    assert duty.share == pytest.approx(0.25, rel=0.3)
+
+
+def test_waits_that_begin_with_nothing_are_followed() -> None:
+    duty, now = Duty(), 0.0
+    for number in range(400):
+        duty.began("r", now)
+        duty.ended("r", now + 1.0, admitted=0.0)
+        now += 1.0 + (0.0 if number < 20 else 4.0)
+    assert duty.wait == pytest.approx(4.0, rel=0.05)
+
+
 def seen(work: float, wait: float) -> Duty:
     duty, now = Duty(), 0.0
     for _ in range(20):
