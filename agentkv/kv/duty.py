@@ -65,6 +65,11 @@ class Duty:
             self._work = self._average(0, self._work, now - max(spell.since, admitted))
         self._spells[run] = _Spell(False, now)
 
+    def let_in(self, run: str, now: float) -> None:
+        """A run was admitted, at first or again after a pause: what its requests waited till now is no work."""
+        if run in self._spells and self._spells[run].working:
+            self._spells[run] = _Spell(True, now)
+
     def forget(self, run: str) -> None:
         """A run is over; how long it has waited since its last request says nothing."""
         self._spells.pop(run, None)

@@ -240,8 +240,6 @@ class KVPolicy:
         self._start_those_that_fit(now)
         return None
 
-    # Time
-
     def settle(self, now: float) -> None:
         """End what is overdue and start what fits."""
         self.leases.expire(now)
@@ -289,6 +287,7 @@ class KVPolicy:
 
     def _start_those_that_fit(self, now: float) -> None:
         for ticket in self.admission.admit(now):
+            self._duty.let_in(ticket.token, now)
             self._note("admission.admit", ticket, now, ms=(now - ticket.arrived) * 1000)
 
     def _end(self, ticket: Ticket, kind: RecordKind, now: float) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agentkv.kv import Admission, Directive, Ticket
+from agentkv.kv import Admission, Directive, KVPolicy, Ticket
 from agentkv.kv.allowance import SPARE, Allowance
 from agentkv.kv.duty import Duty
 from agentkv.kv.prefill_cost import PrefillCost
@@ -99,3 +99,22 @@ def test_a_run_is_paused_only_beyond_what_is_cheap() -> None:
         assert len(line.admit(0.0)) == 2
         line.update("old", 70)
         assert [ticket.token for ticket in line.overload()] == paused
+
+
+def test_what_a_paused_run_waits_in_line_is_no_work(make_bench: Callable[..., Any]) -> None:
+    policy: KVPolicy = make_bench(20, kv_pool_ratio=1.0).policy
+    old = policy.admit(run="old", blocks=10, ttl=9e9, now=0.0).token  # type: ignore[union-attr]
+    young = policy.admit(run="young", blocks=10, ttl=9e9, now=0.0).token  # type: ignore[union-attr]
+    directive, now = Directive(run="young", ticket=young), 0.0
+    for number in range(20):
+        policy.start(directive, f"{number}", now)
+        policy.abort(directive, f"{number}", now + 1.0)
+        now += 2.0
+    share = policy.admission.allowance.duty.share
+    policy.update(old, 30, now)
+    policy.start(directive, "late", now)
+    assert not policy.may_run(directive)
+    policy.leave(old, now + 500.0)
+    assert policy.may_run(directive)
+    policy.abort(directive, "late", now + 501.0)
+    assert policy.admission.allowance.duty.share == pytest.approx(share, abs=0.05)
