@@ -144,9 +144,9 @@ class Admission:
 
     def overload(self) -> list[Ticket]:
         """Active runs to pause so that the others' next steps fit: youngest first, the oldest never, no children."""
-        if self.mode == "none" or self._planned.soon <= PAUSE_RATIO * self.allowance.held:
-            return []
         excess = self._planned.soon - PAUSE_RATIO * (self.allowance.held + self.allowance.slack)
+        if self.mode == "none" or excess <= 0:
+            return []
         active = [t for t in self._tickets.values() if t.state == "admitted" and t.parent is None]
         chosen: list[Ticket] = []
         for ticket in sorted(active, key=lambda ticket: -ticket.serial)[:-1]:

@@ -56,13 +56,13 @@ class Duty:
             self._wait = self._average(1, self._wait, now - spell.since)
         self._spells[run] = _Spell(True, now)
 
-    def ended(self, run: str, now: float, admitted: float | None) -> None:
-        """A run's last request has left; it was ``admitted`` then (None: it never was)."""
+    def ended(self, run: str, now: float, *, admitted: bool) -> None:
+        """A run's last request has left; it was ``admitted`` at some time before, or waited in vain."""
         spell = self._spells.get(run)
         if spell is None or not spell.working:
             return
-        if admitted is not None:
-            self._work = self._average(0, self._work, now - max(spell.since, admitted))
+        if admitted:
+            self._work = self._average(0, self._work, now - spell.since)
         self._spells[run] = _Spell(False, now)
 
     def let_in(self, run: str, now: float) -> None:

@@ -125,7 +125,8 @@ class KVPolicy:
             if self._live[directive.ticket] <= 0:
                 del self._live[directive.ticket]
                 ticket = self.admission.get(directive.ticket)
-                self._duty.ended(directive.ticket, now, ticket.admitted_at if ticket is not None else None)
+                admitted = ticket is not None and ticket.admitted_at is not None
+                self._duty.ended(directive.ticket, now, admitted=admitted)
                 self._relieve(now)
 
     def drop_prefetch(self, directive: Directive, request: str, reason: str, now: float) -> None:

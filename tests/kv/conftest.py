@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from agentkv.kv import Directive, KVPolicy, PolicySettings
+from agentkv.kv.duty import Duty
 
 
 class Pool:
@@ -181,3 +182,18 @@ def bench_class() -> type[Bench]:
 @pytest.fixture(scope="session")
 def two_tiers() -> type[TwoTiers]:
     return TwoTiers
+
+
+@pytest.fixture
+def seen() -> Callable[..., Duty]:
+    """Runs that worked and waited for so many seconds each."""
+
+    def make(*, work: float, wait: float, runs: int = 20) -> Duty:
+        duty, now = Duty(), 0.0
+        for _ in range(runs):
+            duty.began("r", now)
+            duty.ended("r", now + work, admitted=True)
+            now += work + wait
+        return duty
+
+    return make

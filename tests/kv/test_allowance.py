@@ -10,15 +10,7 @@ from agentkv.kv.allowance import SPARE, Allowance
 from agentkv.kv.duty import Duty
 from agentkv.kv.prefill_cost import PrefillCost
 
-
-def seen(*, work: float, wait: float, runs: int = 20) -> Duty:
-    """Runs that worked and waited for so many seconds each."""
-    duty, now = Duty(), 0.0
-    for _ in range(runs):
-        duty.began("r", now)
-        duty.ended("r", now + work, admitted=0.0)
-        now += work + wait
-    return duty
+Seen = Callable[..., Duty]
 
 
 def priced(token_seconds: float, steps: int = 40) -> PrefillCost:
@@ -32,7 +24,7 @@ def priced(token_seconds: float, steps: int = 40) -> PrefillCost:
     return cost
 
 
-def test_nothing_is_cheap_until_enough_was_seen_of_both() -> None:
+def test_nothing_is_cheap_until_enough_was_seen_of_both(seen: Seen) -> None:
     assert Allowance(1000, block_size=16, duty=seen(work=1, wait=4)).slack == 0
     assert Allowance(1000, block_size=16, cost=priced(1e-4)).slack == 0
     assert Allowance(1000, block_size=16, duty=seen(work=1, wait=4, runs=3), cost=priced(1e-4)).slack == 0
@@ -40,22 +32,22 @@ def test_nothing_is_cheap_until_enough_was_seen_of_both() -> None:
 
 
 @pytest.mark.parametrize("work", [0.5, 50.0])
-def test_slack_is_what_is_computed_again_in_a_share_of_the_time_that_runs_wait(work: float) -> None:
+def test_slack_is_what_is_computed_again_in_a_share_of_the_time_that_runs_wait(work: float, seen: Seen) -> None:
     allowance = Allowance(6400, block_size=16, duty=seen(work=work, wait=4.0), cost=priced(1e-4))
     exact = SPARE * 4.0 / (1e-4 * 16)
     assert exact - 100 <= allowance.slack <= exact, "in grains of 100 blocks, whatever time requests take"
 
 
 @pytest.mark.parametrize(("wait", "token_seconds"), [(0.02, 1e-4), (4.0, 0.05)])
-def test_quick_tools_and_slow_engines_have_none(wait: float, token_seconds: float) -> None:
+def test_quick_tools_and_slow_engines_have_none(wait: float, token_seconds: float, seen: Seen) -> None:
     assert Allowance(1000, block_size=16, duty=seen(work=1.0, wait=wait), cost=priced(token_seconds)).slack == 0
 
 
-def test_slack_is_at_most_another_pool() -> None:
+def test_slack_is_at_most_another_pool(seen: Seen) -> None:
     assert Allowance(64, block_size=16, duty=seen(work=1.0, wait=600.0), cost=priced(1e-5)).slack == 64
 
 
-def test_a_machine_that_computes_in_no_time_has_as_much_slack_as_there_may_be() -> None:
+def test_a_machine_that_computes_in_no_time_has_as_much_slack_as_there_may_be(seen: Seen) -> None:
     assert Allowance(64, block_size=16, duty=seen(work=1.0, wait=4.0), cost=priced(1e-310)).slack == 64
 
 
@@ -80,7 +72,7 @@ def admitted(allowance: Allowance, runs: int = 40) -> int:
     return sum(line.get(f"r{number}").state == "admitted" for number in range(runs))  # type: ignore[union-attr]
 
 
-def test_more_runs_start_where_what_they_lose_is_cheap_as_far_as_those_at_work_fit() -> None:
+def test_more_runs_start_where_what_they_lose_is_cheap_as_far_as_those_at_work_fit(seen: Seen) -> None:
     cost, most = priced(1e-4), Allowance(100).held // 10
     assert admitted(Allowance(100, block_size=16, cost=cost)) == most
     waiting = Allowance(100, block_size=16, duty=seen(work=0.1, wait=0.4), cost=cost)
@@ -91,7 +83,7 @@ def test_more_runs_start_where_what_they_lose_is_cheap_as_far_as_those_at_work_f
     assert admitted(busy) == most, "those at work would not fit into the pool"
 
 
-def test_a_run_is_paused_only_beyond_what_is_cheap() -> None:
+def test_a_run_is_paused_only_beyond_what_is_cheap(seen: Seen) -> None:
     for duty, paused in ((Duty(), ["young"]), (seen(work=0.2, wait=0.8), [])):
         line = Admission(Allowance(100, block_size=16, duty=duty, cost=priced(1e-4)))
         for name in ("old", "young"):

@@ -1,5 +1,7 @@
 """The second tier's parts: the queue of transfers, what is worth moving, copies, the share of time at work."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,13 +131,14 @@ def test_a_slot_that_is_forgotten_while_it_is_written_comes_back_when_that_ends(
     copies.check_integrity()
 
 
-def test_the_share_of_time_at_work_is_seen_and_not_assumed() -> None:
+def test_the_share_of_time_at_work_is_seen_and_not_assumed(seen: Callable[..., Duty]) -> None:
     assert Duty().share == 1.0
     duty = seen(work=1.0, wait=3.0)
     assert (duty.share, duty.wait) == (pytest.approx(0.25), pytest.approx(3.0))
     duty.forget("r")
     duty.began("late", 1000.0)
-    duty.ended("late", 1101.0, admitted=1100.0)
+    duty.let_in("late", 1100.0)
+    duty.ended("late", 1101.0, admitted=True)
     assert duty.share == pytest.approx(0.25), "what it waited to be admitted is no work"
 
 
@@ -144,7 +147,7 @@ def test_a_run_that_waits_a_day_says_nothing_about_the_others(at: int) -> None:
     duty, now = Duty(), 0.0
     for number in range(20):
         duty.began("r", now)
-        duty.ended("r", now + 1.0, admitted=0.0)
+        duty.ended("r", now + 1.0, admitted=True)
         now += 1.0 + (86_400.0 if number == at else 3.0)
     assert duty.wait == pytest.approx(3.0, rel=0.5)
     assert duty.share == pytest.approx(0.25, rel=0.3)
@@ -154,18 +157,9 @@ def test_waits_that_begin_with_nothing_are_followed() -> None:
     duty, now = Duty(), 0.0
     for number in range(400):
         duty.began("r", now)
-        duty.ended("r", now + 1.0, admitted=0.0)
+        duty.ended("r", now + 1.0, admitted=True)
         now += 1.0 + (0.0 if number < 20 else 4.0)
     assert duty.wait == pytest.approx(4.0, rel=0.05)
-
-
-def seen(work: float, wait: float) -> Duty:
-    duty, now = Duty(), 0.0
-    for _ in range(20):
-        duty.began("r", now)
-        duty.ended("r", now + work, admitted=0.0)
-        now += work + wait
-    return duty
 
 
 def run(token: str, blocks: int) -> Ticket:
@@ -176,7 +170,7 @@ def run(token: str, blocks: int) -> Ticket:
     ("duty", "far", "started"), [(1.0, 0, 10), (1.0, 1000, 10), (0.4, 0, 10), (0.4, 1000, 15), (0.4, 30, 13)]
 )
 def test_with_a_second_tier_more_runs_start_as_far_as_they_wait_and_both_tiers_hold_them(
-    duty: float, far: int, started: int
+    duty: float, far: int, started: int, seen: Callable[..., Duty]
 ) -> None:
     line = Admission(Allowance(100, far=far, duty=seen(work=10 * duty, wait=10 * (1 - duty))))
     for number in range(40):
