@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 import agentkv as akv
+from agentkv.engines.spec import policy_settings
+from agentkv.kv import PolicySettings
 
 
 @pytest.mark.parametrize(
@@ -40,3 +42,7 @@ def test_bounds_themselves_are_within() -> None:
     assert (limits.steps, limits.seconds) == (1, 1)
     assert akv.KVConfig(anchor_ttl=3600, branch_prefetch_limit=0).anchor_ttl == 3600
     assert akv.EngineKV(kv_pool_ratio=1).kv_pool_ratio == 1
+
+
+def test_the_engine_side_has_the_defaults_that_users_are_told() -> None:
+    assert policy_settings(akv.EngineKV()) == PolicySettings()

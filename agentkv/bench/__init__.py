@@ -4,6 +4,7 @@ from agentkv.bench.chat import find_chat
 from agentkv.bench.delay import Delay
 from agentkv.bench.delay_scaling import DelayScaling
 from agentkv.bench.fanout import SHAPES, FanoutShape
+from agentkv.bench.frontier import DEFAULT_BOUND_MS
 from agentkv.bench.hashes import Hashes, choose_sessions
 from agentkv.bench.modes import DEFAULT_POOL_RATIO, MODES, ModeConfig, find_modes
 from agentkv.bench.page import frontier_picture, page, require_plotting
@@ -17,6 +18,7 @@ from agentkv.bench.waiting_times import WaitingTimes, read_think_times
 from agentkv.bench.workload import Workload
 
 __all__ = (
+    "DEFAULT_BOUND_MS",
     "DEFAULT_POOL_RATIO",
     "MODES",
     "SHAPES",

@@ -6,8 +6,10 @@ from typing import Any
 from agentkv.bench.measure import Repetition
 from agentkv.bench.results import figure_at, merge, spread
 
-__all__ = ("FIGURES", "Values", "best_line", "frontier_json", "frontier_lines", "frontier_of")
+__all__ = ("DEFAULT_BOUND_MS", "FIGURES", "Values", "best_line", "frontier_json", "frontier_lines", "frontier_of")
 
+# What p95 TTFT after a tool may be, unless it is said.
+DEFAULT_BOUND_MS = 200.0
 # Of each figure of a point its value in each repetition.
 Values = Mapping[str, Sequence[float | None]]
 # What a point says, and how it is found in a repetition's figures.

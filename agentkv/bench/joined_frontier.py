@@ -6,14 +6,13 @@ from typing import Any
 from attrs import frozen
 
 from agentkv.bench.columns import aligned, printable
-from agentkv.bench.frontier import FIGURES, best_line, frontier_of
+from agentkv.bench.frontier import DEFAULT_BOUND_MS, FIGURES, best_line, frontier_of
 from agentkv.bench.modes import rank_of_mode
 from agentkv.bench.steady_result import SteadyResult
 from agentkv.errors import SetupError
 
 __all__ = ("JoinedFrontier", "join_results", "joined_lines")
 
-DEFAULT_BOUND_MS = 200.0
 CAPPED = "stock = stock+cap"
 CAPTION = "stock+cap has no line of its own: under a steady load a fixed limit of N agents is stock with N agents"
 # What says how often an agent waits for a tool; of seed, the second does where the first is not there yet.

@@ -10,7 +10,7 @@ from attrs import asdict, evolve, field, frozen
 
 from agentkv.bench.cap import best_cap, candidate_caps
 from agentkv.bench.floor import Floor, measure_floor
-from agentkv.bench.frontier import frontier_json
+from agentkv.bench.frontier import DEFAULT_BOUND_MS, frontier_json
 from agentkv.bench.hosting import EngineHost
 from agentkv.bench.machine import machine_json, versions_json
 from agentkv.bench.measure import Repetition
@@ -53,7 +53,7 @@ class Benchmark:
     duration: float | None = None
     settle: float | None = None
     frontier: tuple[int, ...] = ()
-    bound_ms: float = 200.0
+    bound_ms: float = DEFAULT_BOUND_MS
 
     def __attrs_post_init__(self) -> None:
         for name, least in (("block", 1), ("repeat", 1), ("floor_samples", 0), ("warm_up", 0)):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from agentkv.bench import DEFAULT_POOL_RATIO, MODES, Benchmark, Workload, find_modes
+from agentkv.bench import DEFAULT_BOUND_MS, DEFAULT_POOL_RATIO, MODES, Benchmark, Workload, find_modes
 from agentkv.cli.engine_options import add_engine_option, parse_engine_options
 from agentkv.cli.size import parse_bytes
 from agentkv.errors import SetupError
@@ -55,7 +55,9 @@ def _load_options(parser: argparse.ArgumentParser) -> None:
         "--settle-seconds", metavar="S", type=float, help="of these, do not count the first; left out: a quarter"
     )
     parser.add_argument("--frontier", metavar="N,N..", help="numbers of agents to try, each for --duration")
-    parser.add_argument("--bound-ms", metavar="MS", type=float, default=200.0, help="the frontier's p95 after a tool")
+    parser.add_argument(
+        "--bound-ms", metavar="MS", type=float, default=DEFAULT_BOUND_MS, help="the frontier's p95 after a tool"
+    )
 
 
 def _output_options(parser: argparse.ArgumentParser) -> None:

@@ -164,11 +164,9 @@ def frontier(found: Mapping[str, Any] | None, title: str = "") -> str | None:
         x, y = [p["tasks_per_minute"] for p in points], [max(p["ttft_after_tool_p95_ms"], 0.1) for p in points]
         colour = colour_of(name, names)
         axes.plot(x, y, marker="o", ms=4, lw=1.6, label=mode.get("title", name), color=colour)
-        bars: dict[str, Any] = {"fmt": "none", "ecolor": colour, "elinewidth": 0.9, "alpha": 0.6}
         if any(len(point["spread"]["tasks_per_minute"]["values"]) > 1 for point in points):
-            axes.errorbar(
-                x, y, xerr=_reach(points, "tasks_per_minute"), yerr=_reach(points, "ttft_after_tool_p95_ms"), **bars
-            )
+            across, along = _reach(points, "tasks_per_minute"), _reach(points, "ttft_after_tool_p95_ms")
+            axes.errorbar(x, y, xerr=across, yerr=along, fmt="none", ecolor=colour, elinewidth=0.9, alpha=0.6)
         for point, at, height in zip(points, x, y, strict=True):
             axes.annotate(str(point["agents"]), (at, height), (3, 4), textcoords="offset points", fontsize=7.5)
     axes.axhline(found["bound_ms"], color="#555555", ls="--", lw=1.2, label=f"bound, {found['bound_ms']:g} ms")
