@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 
 from agentkv.bench.calibrate import compare, fit_machine, read_measured, write_preset
+from page_tables.cells import percent
 from page_tables.table import Row, Table
 from page_tables.work import Bench, Call
 
@@ -51,7 +52,7 @@ def fitted(runs: str, name: str) -> dict[str, Any]:
 
 def against(preset: str, name: str) -> dict[str, Any]:
     """A run of the H200, held against a preset, or a file in benchmarks/machines."""
-    found = Path(preset) if preset == "h200" else MACHINES / preset
+    found = Path(preset) if preset == SET_BY_HAND else MACHINES / preset
     return anyio.run(partial(_compared, found, name))
 
 
@@ -63,9 +64,8 @@ def compared(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """For p50 and p95, ms measured and simulated, and the error."""
     (row,) = found
     cells: list[str] = []
-    for percent in ("p50", "p95"):
-        each = row[percent]
-        cells += [f"{each['measured']:,.0f}", f"{each['simulated']:,.0f}", f"{each['error']:+.0%}".replace("%", " %")]
+    for each in (row["p50"], row["p95"]):
+        cells += [f"{each['measured']:,.0f}", f"{each['simulated']:,.0f}", percent(each["error"], "+")]
     return cells
 
 

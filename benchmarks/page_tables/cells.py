@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ("after_tool", "makespan", "pair")
+__all__ = ("after_tool", "makespan", "pair", "percent")
 
 
 def pair(found: Mapping[str, float], digits: int = 0) -> str:
@@ -19,3 +19,8 @@ def after_tool(mode: Mapping[str, Any]) -> str:
 def makespan(mode: Mapping[str, Any]) -> str:
     """The seconds until all agents were done."""
     return f"{mode['makespan_s']:.1f}"
+
+
+def percent(share: float, sign: str = "") -> str:
+    """Whole percents, with a plus sign in front for a ``sign`` of ``+``."""
+    return f"{share:{sign}.0%}".replace("%", " %")

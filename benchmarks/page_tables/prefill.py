@@ -8,6 +8,7 @@ from typing import Any
 from agentkv.bench import judge_predictors
 from agentkv.chain import ChatFormat
 from agentkv.cli.load import load_function
+from page_tables.cells import percent
 from page_tables.table import Row, Table
 from page_tables.work import Call
 
@@ -35,8 +36,8 @@ def predict(bundle: Path, name: str, predictor: str) -> Mapping[str, Any]:
 def predicted(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """Results and their tokens; who guessed, how often, and what came of it in tokens."""
     (row,) = found
-    right = f"{row['used'] / row['predicted']:.0%}".replace("%", " %")
-    return [f"{row['results']:,}", f"{row['tokens']:,}", row["by"], *(f"{row[name]:,}" for name in COUNTS), right]
+    counts = [f"{row[name]:,}" for name in COUNTS]
+    return [f"{row['results']:,}", f"{row['tokens']:,}", row["by"], *counts, percent(row["used"] / row["predicted"])]
 
 
 TABLES = (
