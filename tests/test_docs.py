@@ -81,6 +81,28 @@ def test_the_code_that_the_concepts_name_exists() -> None:
     assert missing(text, ROOT) == []
 
 
+def unmapped(text: str, root: Path) -> list[str]:
+    """The modules that the map of a page leaves out, of folders whose files it names."""
+    named: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if folder := re.match(r"\| \*\*`(\w+)/`\*\*", line):
+            files = named.setdefault(folder[1], [])
+        elif named and line.startswith("| `"):
+            files += re.findall(r"`([\w*]+\.py)`", line.split("|")[1])
+    return [
+        f"{folder}/{module.name}"
+        for folder, patterns in named.items()
+        for module in sorted((root / folder).glob("[!_]*.py"))
+        if patterns and not any(module.match(pattern) for pattern in patterns)
+    ]
+
+
+def test_the_map_of_the_concepts_has_every_module() -> None:
+    text = (ROOT / "docs" / "concepts.md").read_text()
+    assert unmapped(text, ROOT / "agentkv") == []
+    assert unmapped(text.replace("`admission.py`, ", ""), ROOT / "agentkv") == ["kv/admission.py"]
+
+
 def test_code_that_does_not_exist_is_seen() -> None:
     text = "`Run.gone` (`runtime/run.py`), `Run`\n(`runtime/run.py`), `reduce` (`runtime/gone.py`)"
     assert missing(text, ROOT) == ["runtime/gone.py", "Run.gone in runtime/run.py"]
