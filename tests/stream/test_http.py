@@ -160,8 +160,9 @@ async def test_a_charset_that_is_none_of_text_is_read_as_utf_8(server: Server, c
     assert await read(server.url("/"), hosts=[f"127.0.0.1:{server.port}"]) == heard
 
 
-@pytest.mark.parametrize(("named", "body"), [("GZIP", gzip.compress(b"here")), ("Identity", b"here"), ("", b"here")])
-async def test_how_a_body_is_packed_is_named_in_any_case(server: Server, named: str, body: bytes) -> None:
+@pytest.mark.parametrize("named", ["GZIP", "Identity", ""])
+async def test_how_a_body_is_packed_is_named_in_any_case(server: Server, named: str) -> None:
+    body = gzip.compress(b"here") if named == "GZIP" else b"here"
     server.answers["/"] = says(body, head=HEAD.replace("Connection", f"Content-Encoding: {named}\r\nConnection"))
     assert await read(server.url("/"), hosts=[f"127.0.0.1:{server.port}"]) == "here"
 
