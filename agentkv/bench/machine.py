@@ -20,12 +20,13 @@ def machine_json() -> dict[str, Any]:
     }
 
 
-def versions_json(engine: str) -> dict[str, str]:
-    """Python, agentkv, the engine's own version, and the date in UTC."""
+def versions_json(engine: str, commit: str | None) -> dict[str, str]:
+    """Python, agentkv with its ``commit`` where that is known, the engine's own version, and the date in UTC."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "python": platform.python_version(),
         "agentkv": _installed("agentkv"),
+        **({} if commit is None else {"commit": commit}),
         "engine": engine,
     }
 

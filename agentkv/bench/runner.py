@@ -4,11 +4,13 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from attrs import asdict, evolve, field, frozen
 
 from agentkv.bench.cap import best_cap, candidate_caps
+from agentkv.bench.commit import commit_of
 from agentkv.bench.floor import Floor, measure_floor
 from agentkv.bench.frontier import DEFAULT_BOUND_MS, frontier_json
 from agentkv.bench.hosting import EngineHost
@@ -132,6 +134,8 @@ class _Run:
     ) -> None:
         self._bench, self._host, self._progress, self._keep = bench, host, progress, keep
         self._salts = 0
+        # Now: by the end somebody may have committed what is not what runs here.
+        self._commit = commit_of(Path(__file__).parents[1])
 
     async def run(self) -> dict[str, Any]:
         bench = self._bench
@@ -220,7 +224,7 @@ class _Run:
             "schema": SCHEMA,
             "complete": complete,
             "machine": machine_json(),
-            "versions": versions_json(info.version),
+            "versions": versions_json(info.version, self._commit),
             "workload": {
                 "kind": bench.workload.kind,
                 **bench.workload.to_json(),
