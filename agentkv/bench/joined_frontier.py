@@ -13,6 +13,8 @@ from agentkv.errors import SetupError
 
 __all__ = ("JoinedFrontier", "join_results", "joined_lines")
 
+# The word that permits results that lack something; it is their field.
+COMPLETE = "complete"
 CAPPED = "stock = stock+cap"
 CAPTION = "stock+cap has no line of its own: under a steady load a fixed limit of N agents is stock with N agents"
 # What says how often an agent waits for a tool; of seed, the second does where the first is not there yet.
@@ -32,13 +34,14 @@ class JoinedFrontier:
     """``frontier`` as ``frontier_of`` has it, with a ``title`` for each mode that is called otherwise.
 
     ``title`` says on what it was measured; ``resumes`` is how often an agent waits for a tool, None: not told;
-    ``differing`` names the fields in which the results differ.
+    ``differing`` names the fields in which the results differ, ``incomplete`` the files of which some is missing.
     """
 
     frontier: Mapping[str, Any]
     title: str
     resumes: float | None
     differing: tuple[str, ...] = ()
+    incomplete: tuple[str, ...] = ()
 
 
 def join_results(
@@ -47,9 +50,11 @@ def join_results(
     """Put the points of ``results`` (at least one) into one frontier.
 
     The same mode with the same number of agents again is a repetition. ``bound_ms``: what p95 TTFT after a tool may
-    be; None: what the results were measured for, or 200. ``allow`` names fields in which they may differ.
-    Raises ``SetupError`` for results that are not comparable, naming both files and the field.
+    be; None: what the results were measured for, or 200. ``allow`` names fields in which they may differ;
+    with ``complete`` in it results may lack what their benchmark had not measured yet when it was ended.
+    Raises ``SetupError`` for results that are not comparable, naming both files and the field, and incomplete ones.
     """
+    incomplete = _incomplete(results, allow)
     differing = _differing(results, allow)
     found: dict[str, dict[int, dict[str, list[float | None]]]] = {}
     for name, agents, values in _points(results):
@@ -61,7 +66,7 @@ def join_results(
     if "stock" in frontier["modes"]:
         frontier["modes"]["stock"]["title"] = CAPPED
     resumes = (result.work.get(name) for name in RESUMES for result in results)
-    return JoinedFrontier(frontier, _title(results), next(filter(None, resumes), None), differing)
+    return JoinedFrontier(frontier, _title(results), next(filter(None, resumes), None), differing, incomplete)
 
 
 def _points(results: Sequence[SteadyResult]) -> Iterator[tuple[str, int, Mapping[str, Sequence[float | None]]]]:
@@ -72,6 +77,17 @@ def _points(results: Sequence[SteadyResult]) -> Iterator[tuple[str, int, Mapping
                 yield point.mode, point.agents, point.values
             else:
                 yield "stock", min(point.agents, point.cap), point.values
+
+
+def _incomplete(results: Sequence[SteadyResult], allow: Collection[str]) -> tuple[str, ...]:
+    """The files of benchmarks that were ended early, which ``allow`` must permit."""
+    found = tuple(result.file for result in results if not result.complete)
+    if found and COMPLETE not in allow:
+        raise SetupError(
+            f"{found[0]!r} is not complete: its benchmark was ended, or goes on, before all repetitions and loads were "
+            f"measured; measure it anew, or say --allow {COMPLETE} to draw what it has"
+        )
+    return found
 
 
 def _differing(results: Sequence[SteadyResult], allow: Collection[str]) -> tuple[str, ...]:
@@ -90,6 +106,11 @@ def _differing(results: Sequence[SteadyResult], allow: Collection[str]) -> tuple
                     f"in the other; draw them apart, or say --allow {field} if it makes no difference"
                 )
             found[name] = None
+    if unknown := next((name for name in allow if name not in {*said, COMPLETE}), None):
+        raise SetupError(
+            f"--allow {printable(unknown)}: the results have no such field; name it as the message of a difference "
+            "does, as engine.pool_blocks"
+        )
     return tuple(found)
 
 
@@ -104,7 +125,7 @@ def _bound(results: Sequence[SteadyResult]) -> float:
 def _title(results: Sequence[SteadyResult]) -> str:
     first = results[0]
     work, engine, load = first.work, first.engine, first.work["load"]
-    parts = [work["kind"]]
+    parts = [work["kind"] if all(result.complete for result in results) else f"{work['kind']}, incomplete"]
     if engine["pool_blocks"] is not None:
         share = f" ({100 * work['pool']:g} % of the working set)" if work.get("pool") else ""
         parts.append(f"pool of {engine['pool_blocks']:,} blocks{share}")
@@ -123,6 +144,7 @@ def joined_lines(joined: JoinedFrontier) -> list[str]:
     return [
         joined.title,
         *([printable(f"in spite of different {', '.join(joined.differing)}")] if joined.differing else []),
+        *(printable(f"not complete: {file}") for file in joined.incomplete),
         *aligned([TITLES, *rows]),
         "",
         *_notes(frontier["modes"]),

@@ -122,6 +122,8 @@ class _Engine(_Part):
 class _Result(_Part):
     # First: of what is no result at all, this is what is said.
     kind: Literal["agentkv.bench/1"] = Field(alias="schema")
+    # Files that do not say were written when all had been measured.
+    complete: bool = True
     workload: _Workload
     engine: _Engine
     machine: dict[str, Any]
@@ -147,7 +149,8 @@ class SteadyResult:
     """What ``file`` holds.
 
     ``same``: what must be equal for points to be comparable, by the field's name; ``work``: the workload's fields and
-    ``engine``'s and ``machine``'s, as they are; ``bound_ms``: the bound that it was measured for, None: for none.
+    ``engine``'s and ``machine``'s, as they are; ``bound_ms``: the bound that it was measured for, None: for none;
+    ``complete``: whether all that was asked for has been measured.
     """
 
     file: str
@@ -157,6 +160,7 @@ class SteadyResult:
     engine: Mapping[str, Any]
     machine: Mapping[str, Any]
     bound_ms: float | None
+    complete: bool
 
 
 def read_steady(path: Path) -> SteadyResult:
@@ -174,6 +178,11 @@ def read_steady(path: Path) -> SteadyResult:
     if load is None or any(mode.window_s is None for mode in found.modes.values()):
         field = "workload.load" if load is None else "window_s"
         raise SetupError(f"{str(path)!r}: {field} is null: it has no steady window; measure with --duration SECONDS")
+    if load.settle >= load.duration:
+        raise SetupError(
+            f"{str(path)!r}: workload.load.settle is {load.settle:g} s of a workload.load.duration of "
+            f"{load.duration:g} s, which leaves no window; measure with a --settle-seconds below --duration"
+        )
     for name in (*found.modes, *(found.frontier.modes if found.frontier else ())):
         if not NAME.fullmatch(name) or name not in found.modes:
             raise SetupError(f"{str(path)!r}: modes has no {name!r} that is one of {', '.join(MODES)}")
@@ -185,6 +194,7 @@ def read_steady(path: Path) -> SteadyResult:
         engine=found.engine.model_dump(),
         machine=found.machine,
         bound_ms=found.frontier.bound_ms if found.frontier else None,
+        complete=found.complete,
     )
 
 

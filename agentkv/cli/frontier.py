@@ -29,7 +29,11 @@ def add_frontier(workloads: Any) -> None:
         "--bound-ms", metavar="MS", type=float, help="of p95 TTFT after a tool (default: that of the results, or 200)"
     )
     parser.add_argument(
-        "--allow", metavar="FIELD", action="append", default=[], help="a field that results may differ in; repeatable"
+        "--allow",
+        metavar="FIELD",
+        action="append",
+        default=[],
+        help="a field that results may differ in, or 'complete'; repeatable",
     )
     parser.set_defaults(command=_command)
 

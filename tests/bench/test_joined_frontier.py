@@ -195,6 +195,10 @@ def test_what_says_nothing_about_speed_may_differ(write: Write) -> None:
         (lambda r: r.pop("schema"), "schema: Field required"),
         (lambda r: r["workload"].update(load=None), "workload.load is null"),
         (lambda r: r["modes"]["stock"].update(window_s=None), "window_s is null"),
+        (
+            lambda r: r["workload"]["load"].update(settle=44),
+            "workload.load.settle is 44 s of a workload.load.duration of 44 s, which leaves no window; measure with a",
+        ),
         (lambda r: r["modes"]["stock"].pop("tasks_per_minute"), "modes.stock.tasks_per_minute: Field required"),
         (lambda r: r["modes"]["stock"]["ttft_after_tool_ms"].update(p95="1"), "modes.stock.ttft_after_tool_ms.p95"),
         (lambda r: r["modes"]["stock"].update(tasks_per_minute=float("nan")), "modes.stock.tasks_per_minute: Input"),
@@ -216,6 +220,16 @@ def test_a_file_that_is_no_such_result_is_named_with_its_field(write: Write, cha
     with pytest.raises(SetupError, match=re.escape(message)) as caught:
         read_steady(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_result_that_is_not_complete_is_drawn_where_it_is_permitted_and_then_marked(write: Write) -> None:
+    path = write("part\x1b.json", lambda result: result.update(complete=False))
+    with pytest.raises(SetupError, match=r"part.*\.json' is not complete.* measure it anew, or say --allow complete"):
+        joined(*kept(25, "tier-36"), path)
+    found = joined(*kept(25, "tier-36"), path, allow=["complete"])
+    assert f"not complete: {path}".replace("\x1b", "?") in joined_lines(found)
+    assert found.title.startswith("seed, incomplete, pool of")
+    assert "incomplete" not in joined(write("whole.json", lambda result: result.update(complete=True))).title
 
 
 def test_the_bound_is_that_of_the_results_unless_given(write: Write) -> None:
@@ -290,6 +304,10 @@ def test_the_example_of_the_page_prints_what_it_shows(
     [
         (("none.json",), "'none.json' cannot be read: No such file"),
         ((str(kept(25, "stock-25")[0]),) * 2, "is given twice"),
+        (
+            (str(kept(25, "stock-25")[0]), "--allow", "engine.pool"),
+            "--allow engine.pool: the results have no such field",
+        ),
         ((str(kept(25, "stock-25")[0]), "--bound-ms", "nan"), "--bound-ms nan must be above 0"),
         ((str(kept(25, "stock-25")[0]), "--svg", "nowhere/f.svg"), "--svg nowhere/f.svg: there is no folder"),
     ],
