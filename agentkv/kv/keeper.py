@@ -170,7 +170,7 @@ class LeaseKeeper:
             if gained >= deficit or self.parking.relieve(deficit - freed, for_whom, now):
                 return freed
             return freed + self.make_room(deficit - freed, now, for_whom=for_whom, protect=protect)
-        cuts, gained = self.planner.plan(leases, deficit, counts_as_room, self.parking)
+        cuts, gained = self.planner.plan(leases, deficit, counts_as_room, self.parking, protect)
         enough = gained >= deficit or (partly and gained > 0)
         return self._apply(cuts, now, "room", for_whom) if enough else 0
 

@@ -235,12 +235,18 @@ class LeaseTable:
     def can_free(self, deficit: int, protect: frozenset[int]) -> bool:
         """Whether all leases together may be able to free ``deficit`` blocks, those in ``protect`` apart.
 
-        By the ends of chains alone: who uses the end of one uses all of it. What chains share is counted for each.
+        By the ends of chains alone: who uses the end of one uses all of it. What chains share is counted for each. Only
+        who builds on ``protect`` may do so on doubles of what a chain begins with.
         """
         if len(self._counts) < deficit:
             return False
-        ends = (lease for lease in self._leases.values() if lease.blocks and lease.blocks[-1] not in protect)
-        return sum(len(lease.blocks) for lease in ends if self.free_when_unleased(lease.blocks[-1])) >= deficit
+        found = 0
+        for lease in self._leases.values():
+            if lease.blocks and lease.blocks[-1] in protect:
+                found += sum(block not in protect and self.free_when_unleased(block) for block in lease.blocks)
+            elif lease.blocks and self.free_when_unleased(lease.blocks[-1]):
+                found += len(lease.blocks)
+        return found >= deficit
 
     def _out_of_order(self, lease: Lease) -> None:
         del self._order[bisect_left(self._order, (eviction_key(lease), lease.token))]

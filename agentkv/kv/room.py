@@ -22,13 +22,15 @@ def plan_cuts(
     *,
     count: Callable[[int], int],
     counts_as_room: Callable[[int], bool],
+    protect: frozenset[int] = frozenset(),
     floor: Callable[[Lease], int] = lambda _: 0,
 ) -> tuple[list[Cut], int]:
     """Cut ``leases``, given in eviction order, from their ends until ``deficit`` blocks are gained.
 
     ``count`` says how many leases name a block; it is gained only when all of them let go of it, and only if it
-    ``counts_as_room``. No lease is cut below ``floor`` blocks. Returns the cuts and the blocks gained, fewer than
-    ``deficit`` when the leases cannot suffice. A lease whose end gains nothing is left alone.
+    ``counts_as_room``. ``protect`` are blocks that whoever asks builds on. No lease is cut below ``floor`` blocks.
+    Returns the cuts and the blocks gained, fewer than ``deficit`` when the leases cannot suffice. A lease whose end
+    gains nothing is left alone.
     """
     named: Counter[int] = Counter()
     gained: set[int] = set()
@@ -36,8 +38,8 @@ def plan_cuts(
     for lease in leases:
         if len(gained) >= deficit:
             break
-        if lease.blocks and not counts_as_room(lease.blocks[-1]):
-            # Who uses the end of a chain uses all of it.
+        if lease.blocks and not counts_as_room(lease.blocks[-1]) and lease.blocks[-1] not in protect:
+            # Who uses the end of a chain uses all of it; whoever asks may build on doubles of what comes before.
             continue
         considered.append(lease)
         for block in reversed(lease.blocks[floor(lease) :]):
@@ -78,13 +80,18 @@ class RoomPlanner:
         return False
 
     def plan(
-        self, leases: Sequence[Lease], deficit: int, counts_as_room: Callable[[int], bool], parking: Parking
+        self,
+        leases: Sequence[Lease],
+        deficit: int,
+        counts_as_room: Callable[[int], bool],
+        parking: Parking,
+        protect: frozenset[int] = frozenset(),
     ) -> tuple[list[Cut], int]:
         """Cuts of ``leases`` that gain ``deficit`` blocks or less, and what they gain; lossless ones if they do."""
         cuts, gained = self.lossless(leases, deficit, counts_as_room, parking)
         if gained >= deficit:
             return cuts, gained
-        return plan_cuts(leases, deficit, count=self._table.count, counts_as_room=counts_as_room)
+        return plan_cuts(leases, deficit, count=self._table.count, counts_as_room=counts_as_room, protect=protect)
 
     def lossless(
         self, leases: Sequence[Lease], deficit: int, counts_as_room: Callable[[int], bool], parking: Parking

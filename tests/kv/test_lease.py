@@ -131,6 +131,14 @@ def test_blocks_in_use_and_the_requesters_own_are_not_counted_as_room(make_bench
     assert bench.policy.leases.table.get(grant.token).blocks == blocks[:4]
 
 
+def test_a_lease_gives_what_the_requester_has_doubles_of(make_bench: Make) -> None:
+    bench = make_bench(4, kv_pool_ratio=1.0)
+    first, *rest = bench.policy.leases.table.get(bench.run(3).token).blocks
+    (double,) = bench.pool.take(1)
+    assert bench.policy.leases.make_room(1, 1.0, protect=frozenset([double, *rest])) == 3
+    assert first in bench.pool.dead
+
+
 def test_blocks_shared_by_leases_are_freed_when_all_of_them_let_go(make_bench: Make) -> None:
     bench = make_bench(10, kv_pool_ratio=1.0)
     trunk = bench.run(3, run="a")

@@ -85,6 +85,18 @@ def test_a_requesters_own_chain_is_never_revoked_for_it(make_core: Make) -> None
     assert {each["run"] for each in events(core, "lease.evict")} == {"other"}
 
 
+def test_a_chain_gives_way_to_its_own_resume_where_that_builds_on_doubles_of_it(make_core: Make) -> None:
+    core = make_core(blocks=9, settings={"kv_pool_ratio": 1.0}, longest=32)
+    # Asked at once, both compute the last block of the prompt: one of the two is found from then on, the other leased.
+    core.add(prompt(1, 16))
+    first = core.add(prompt(1, 16), max_tokens=9, run="r", ttl=60.0)
+    core.run()
+    chain = [*prompt(1, 16), *core.outputs[first]]
+    report = core.one([*chain, *prompt(2, 5)], run="r", lease=core.reports[first]["lease"], ttl=60.0)
+    assert report["cached"] == 24
+    assert core.scheduler.kv.errors == {}
+
+
 def test_a_growing_request_takes_leases_before_anyone_is_preempted(make_core: Make) -> None:
     core = make_core(blocks=33, settings={"kv_pool_ratio": 1.0}, longest=128)
     core.one(prompt(1, 60), run="idle", ttl=60.0)
