@@ -94,7 +94,7 @@ class KVManager:
         if params is None or not params.extra_args or EXTRA_ARG not in params.extra_args:
             return False
         request_id, now = request.request_id, self.now()
-        if request.resumable or request_id in self.directives:
+        if request.resumable:
             self.rejected[request_id] = self.policy.leases.reject("resumable requests take no directive", now)
             return False
         directive = Directive.from_wire(params.extra_args[EXTRA_ARG])

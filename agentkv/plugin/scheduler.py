@@ -51,6 +51,8 @@ class SyncAgentScheduler(Scheduler):
     @reporting()
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        # The manager's: who is to be told so is told when it has been turned off, too.
+        self._dropped: list[tuple[int, Any]] = []
         utility.install()
         settings = PolicySettings.from_wire(_additional(self.vllm_config))
         found = probe(self, vllm.__version__)
@@ -84,7 +86,7 @@ class SyncAgentScheduler(Scheduler):
         )
         fcfs = self.policy == SchedulingPolicy.FCFS
         kv = self.kv = KVManager(policy, holder, self._turn_off, fcfs=fcfs)
-        kv.tier_off = why
+        kv.tier_off, self._dropped = why, kv.dropped
         self._port = open_port(self, kv)
         self._room = RoomMaker(self, kv, self._drop_prefetch)
         if fcfs:
@@ -95,8 +97,8 @@ class SyncAgentScheduler(Scheduler):
     # Requests come and go
 
     def add_request(self, request: Any, *args: Any, **kwargs: Any) -> None:
-        """As vLLM's, after the directive was read; a prefetch that must not start is answered at once."""
-        if self.kv is not None and self.kv.guard(self.kv.register, request):
+        """As vLLM's, after a new request's directive was read; a prefetch that must not start is answered at once."""
+        if self.kv is not None and request.request_id not in self.requests and self.kv.guard(self.kv.register, request):
             return
         super().add_request(request, *args, **kwargs)
 
@@ -219,15 +221,11 @@ class SyncAgentScheduler(Scheduler):
             if self._port is not None:
                 kv.guard(self._port.answered, step)
         outputs = super().update_from_output(*args, **kwargs)
-        if self.kv is not None and self.kv.dropped:
-            self.kv.guard(self._deliver_dropped, outputs)
+        if answers := [*self._dropped]:
+            self._dropped.clear()
+            for client, output in answers:
+                outputs.setdefault(client, EngineCoreOutputs()).outputs.append(output)
         return outputs
-
-    def _deliver_dropped(self, outputs: dict[int, Any]) -> None:
-        kv = self._managed()
-        for client, output in kv.dropped:
-            outputs.setdefault(client, EngineCoreOutputs()).outputs.append(output)
-        kv.dropped.clear()
 
     # Counts and resets
 
@@ -247,10 +245,10 @@ class SyncAgentScheduler(Scheduler):
 
     def has_finished_requests(self) -> bool:
         """Whether another step has something to tell workers or clients."""
-        if self.kv is None or not (self.kv.requests.held or self.kv.dropped):
-            return bool(super().has_finished_requests())
-        if self.kv.dropped or self.finished_req_ids:
+        if self._dropped or self.finished_req_ids:
             return True
+        if self.kv is None or not self.kv.requests.held:
+            return bool(super().has_finished_requests())
         return self.connector is not None and len(self.requests) > sum(self.get_request_counts())
 
     def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> Any:

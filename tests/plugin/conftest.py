@@ -113,9 +113,13 @@ class Core:
         name: str = "",
         arg: Any = None,
         forced: Any = None,
+        resumable: bool = False,
         **fields: Any,
     ) -> str:
-        """Send a request; ``fields`` are those of its directive, ``arg`` is sent in the directive's place."""
+        """Send a request; ``fields`` are those of its directive, ``arg`` is sent in the directive's place.
+
+        ``resumable``: more streaming input comes under its name.
+        """
         name = name or f"q{next(self.names)}"
         if fields:
             arg = Directive(**{"run": "r", **fields}).to_wire()
@@ -128,8 +132,9 @@ class Core:
             sampling_params=params,
             pooling_params=None,
             block_hasher=self.hasher,
+            resumable=resumable,
         )
-        self.outputs[name] = []
+        self.outputs.setdefault(name, [])
         self.scheduler.add_request(request)
         return name
 

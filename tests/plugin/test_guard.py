@@ -101,6 +101,46 @@ def test_too_many_errors_turn_the_management_off_and_let_go_of_everything(
     assert core.call("stats") == {"error": "leases: off: 32 errors, the last one in _before_step"}
 
 
+def test_who_was_given_up_is_told_when_the_management_is_off_by_then(
+    make_core: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = make_core(settings={"branch_prefetch_limit": 0})
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("broken")
+
+    core.one(list(range(20)), run="r", ttl=60.0)
+    monkeypatch.setattr(core.scheduler.kv, "settle", broken)
+    core.add(list(range(50, 90)), max_tokens=60)
+    for _ in range(31):
+        core.step()
+    core.drain()
+    given_up = core.add(list(range(20)), run="r", kind="prefill")
+    core.run()
+    assert core.scheduler.kv is None
+    assert core.reports[given_up]["reason"].startswith("branch_prefetch_limit")
+
+
+@pytest.mark.parametrize("kind", ["generate", "prefill"])
+def test_a_session_of_streaming_input_ends_and_leaves_nothing_behind(make_core: Make, kind: str) -> None:
+    core = make_core(settings={"branch_prefetch_limit": 1})
+    for name in ("first", "second"):
+        core.add(list(range(9)), name=name, resumable=True, max_tokens=2, run="r", kind=kind)
+        for _ in range(6):
+            core.step()
+        core.drain()
+        # What ends a session comes under its name, with the directive of the whole, and is no more input.
+        core.add([0], name=name, run="r", kind=kind)
+        core.run()
+        assert core.scheduler.requests == {}
+    assert core.scheduler.kv.errors == {}
+    assert {name: core.call("stats")[name] for name in ("live_requests", "prefetches", "leases")} == {
+        "live_requests": 0,
+        "prefetches": 0,
+        "leases": 0,
+    }
+
+
 def test_a_policy_too_broken_to_be_turned_off_does_not_end_the_engine(
     make_core: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
