@@ -15,20 +15,20 @@ from agentkv.errors import ModelOutputError, PromptTooLong, SetupError
 from agentkv.graph import check_label
 from agentkv.graph.path import BranchId, Path
 from agentkv.report import Step
-from agentkv.runtime.anchors import AnchorKey
 from agentkv.runtime.appended import check_messages, check_results
 from agentkv.runtime.asking import ask
 from agentkv.runtime.events import RunFailed, TextDelta
+from agentkv.runtime.family import Family
 from agentkv.runtime.follower import Follower
 from agentkv.runtime.generation import appended
 from agentkv.runtime.generator import Generator
-from agentkv.runtime.program import AgentProgram, Program
+from agentkv.runtime.program import Program
 from agentkv.runtime.rendering import catch_up
 from agentkv.runtime.services import Services
 from agentkv.runtime.session import Session, begin_session
 from agentkv.runtime.spent import NOTHING
 from agentkv.runtime.state import End, Generate, State, Tip
-from agentkv.runtime.tenure import Tenure, owner_of
+from agentkv.runtime.tenure import Tenure
 
 __all__ = ("AgentChain", "Generated", "open_chain")
 
@@ -65,7 +65,7 @@ class AgentChain:
         program: Program,
         tenure: Tenure,
         state: State,
-        family: "Family",
+        family: Family,
         branch: Path = (),
     ) -> None:
         self._services, self._session, self._program, self._tenure = services, session, program, tenure
@@ -75,6 +75,7 @@ class AgentChain:
         self._follower = Follower.of(session, tenure, branch)
         self._forks = Counter[str]()
         self._released = self._generating = False
+        self._underway: dict[anyio.CancelScope, anyio.Event] = {}
         self._trunk = len(self.ids) if branch else 0
         family.chains.append(self)
         services.live.add(self)
@@ -128,10 +129,11 @@ class AgentChain:
 
         Whole blocks only, at most ``KVConfig.prefetch_step`` tokens a request.
         """
-        await self._enter(0)
         before = self._session.ledger.totals().prefetched
         chain = catch_up(self._program, self._agent, self._state).chain
-        await self._follower.prefill(Tip(agent=self._agent.agent.name, chain=chain))
+        with self._until_released():
+            await self._enter(len(chain))
+            await self._follower.prefill(Tip(agent=self._agent.agent.name, chain=chain))
         return self._session.ledger.totals().prefetched - before
 
     async def generate(
@@ -144,59 +146,80 @@ class AgentChain:
         """One generation of the agent behind what was appended: an answer, or calls, which are yours to run.
 
         ``calls=False`` asks for an answer. Raises ``PromptTooLong``, ``EngineError``, ``ModelOutputError`` for what
-        cannot be read, and ``SetupError`` for options out of their bounds, or while the chain generates already.
+        cannot be read, and ``SetupError`` for options out of their bounds, while the chain generates already, and once
+        it is released. What fails, or is cancelled, leaves the chain as it was.
         """
         if max_tokens is not None and not is_whole(max_tokens, 1):
             raise SetupError(f"generate(max_tokens={max_tokens!r}) must be at least 1, or None")
         if on_text is not None and not callable(on_text):
             raise SetupError(f"generate(on_text={on_text!r}) must be a function of the text, or None")
-        with self._alone():
+        with self._alone(), self._until_released():
             return await self._generate(calls, max_tokens, on_text)
 
     async def _generate(self, calls: bool, max_tokens: int | None, on_text: Callable[[str], None] | None) -> Generated:
         program = self._program if calls else _answering(self._program)
-        command = self._ask(program, max_tokens)
-        await self._enter(command.max_tokens)
+        state, command = self._ask(program)
+        if max_tokens is not None:
+            command = evolve(command, max_tokens=min(max_tokens, command.max_tokens))
+        await self._enter(len(command.chain) + command.max_tokens)
         async with self._session.gate.enter(self._generator.keys(command)):
             asked = self._generator.ask(command, adopted=False)
             event = await self._generator.generate(command, asked, partial(_tell, on_text))
-        visits = {NODE: command.visit}
-        self._state, turn = appended(program, evolve(self._state, visits=visits), program.nodes[NODE], event)
+        # Only now is it part of the chain: forks that were made meanwhile, and whoever asks again, go on from before.
+        state, turn = appended(program, evolve(state, visits={NODE: command.visit}), program.nodes[NODE], event)
+        self._state = evolve(state, numbered=state.numbered + len(turn.calls))
         if turn.problem is not None:
             raise ModelOutputError(f"agent {self._agent.agent.name!r}: {turn.problem}")
-        self._state = evolve(self._state, numbered=self._state.numbered + len(turn.calls))
         return Generated(
             message=self._state.messages[-1], complete=event.finish == "stop", step=self._session.ledger.steps[-1]
         )
 
     async def release(self) -> None:
-        """Give back what the chain and the forks of it hold in the engine."""
+        """Give back what the chain and the forks of it hold in the engine; what they have under way is cancelled."""
         family = [each for each in self._family.chains if each._branch[: len(self._branch)] == self._branch]
         with anyio.CancelScope(shield=True):
             for chain in reversed(family):
                 chain._released = True
                 self._family.chains.remove(chain)
                 self._services.live.discard(chain)
+                await chain._end_work()
                 await self._family.leave(chain._tenure, chain._branch)
 
     async def stop(self) -> None:
         """As ``release``: what a runtime that is closed does to what is still alive."""
         await self.release()
 
-    def _ask(self, program: Program, max_tokens: int | None) -> Generate:
+    def _ask(self, program: Program) -> tuple[State, Generate]:
+        """What the chain asks for next, and its state then."""
         # A chain is no run: only the model's context bounds it.
         fresh = evolve(self._state, spent=NOTHING)
         state, (command, *_) = ask(program, fresh, NODE, self._session.engine.clock.now())
         if isinstance(command, End) and isinstance(command.event, RunFailed):
             raise PromptTooLong(command.event.message)
         assert isinstance(command, Generate)
-        self._state = state
-        return command if max_tokens is None else evolve(command, max_tokens=min(max_tokens, command.max_tokens))
+        return state, command
 
     async def _enter(self, tokens: int) -> None:
-        """Have a place in the engine for the chain and ``tokens`` more."""
+        """Have a place in the engine for a chain of ``tokens``."""
         self._require_held()
-        await self._family.enter(self._tenure, self._branch, len(self.ids) - self._trunk + tokens)
+        await self._family.enter(self._tenure, self._branch, tokens - self._trunk)
+
+    @contextmanager
+    def _until_released(self) -> Iterator[None]:
+        """Do what the body does, until the chain is released: what it has in the engine is given back then."""
+        with anyio.CancelScope() as scope:
+            self._underway[scope] = anyio.Event()
+            try:
+                yield
+            finally:
+                self._underway.pop(scope).set()
+        if scope.cancelled_caught:
+            self._require_held()
+
+    async def _end_work(self) -> None:
+        for scope, ended in tuple(self._underway.items()):
+            scope.cancel()
+            await ended.wait()
 
     def _require_held(self) -> None:
         if self._released:
@@ -225,46 +248,6 @@ def _answering(program: Program) -> Program:
 def _tell(on_text: Callable[[str], None] | None, event: TextDelta) -> None:
     if on_text is not None:
         on_text(event.text)
-
-
-class Family:
-    """What a chain and its forks hold together: their place in the engine, and the anchor that they begin with."""
-
-    def __init__(self, services: Services, session: Session, agent: AgentProgram, tenure: Tenure) -> None:
-        self._services, self._session, self._agent, self._tenure = services, session, agent, tenure
-        self.chains: list[AgentChain] = []
-        self._sizes: dict[Path, int] = {}
-        self._entering = anyio.Lock()
-        self._anchor: AnchorKey | None = None
-        self._admitted = False
-
-    async def enter(self, tenure: Tenure, branch: Path, tokens: int) -> None:
-        """Have a place for ``tokens`` of the chain or fork ``branch``, beside those of the others."""
-        async with self._entering:
-            self._sizes[branch] = max(tokens, self._sizes.get(branch, 0))
-            block = self._session.engine.info.block_size
-            blocks = -(-sum(self._sizes.values()) // block)
-            if self._admitted:
-                await self._tenure.grow(blocks)
-            else:
-                self._services.heartbeat.join(self._tenure)
-                name = f"{owner_of(self._session.salt)}/{self._agent.digest}"
-                await self._tenure.admit(blocks, name, len(self._agent.anchor) // block)
-                self._admitted = True
-                self._anchor = self._services.anchors.hold(
-                    self._agent, self._session.salt, self._session.ledger, self._session.kv.anchor_ttl
-                )
-            if tenure is not self._tenure and await tenure.begin():
-                self._services.heartbeat.join(tenure)
-
-    async def leave(self, tenure: Tenure, branch: Path) -> None:
-        """Give back what the chain or fork ``branch`` holds."""
-        self._services.heartbeat.part(tenure)
-        self._sizes.pop(branch, None)
-        if tenure is self._tenure and self._anchor is not None:
-            self._services.anchors.let_go(self._anchor)
-            self._anchor = None
-        await tenure.leave()
 
 
 def open_chain(services: Services, program: Program, run_id: str, salt: str | None) -> AgentChain:

@@ -68,6 +68,8 @@ def _rejected(program: Program, state: State, node: NodeProgram, problem: str, a
             f"node {name!r}: {problem} ({state.rejected + 1} times in a row, with retries={allowed})",
             at,
         )
-    told = (*not_run(state.messages[-1]), Message(role="user", content=problem))
-    state = evolve(state, messages=(*state.messages, *told), rejected=state.rejected + 1)
+    unused = not_run(state.messages[-1])
+    told = (*unused, Message(role="user", content=problem))
+    numbered = state.numbered + len(unused)
+    state = evolve(state, messages=(*state.messages, *told), numbered=numbered, rejected=state.rejected + 1)
     return ask(program, state, name, at, instruct=False)

@@ -1,5 +1,6 @@
 """The chain API: append, generate, fork, prefill, release."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -225,3 +226,55 @@ async def test_a_fork_s_label_is_a_short_line(runtime: Open, label: Any) -> None
             chain.fork(label)
         assert [str(chain.fork("again")._branch[0]) for _ in range(2)] == ["fork.again", "fork#2.again"]
         await chain.release()
+
+
+async def test_a_generation_that_was_cut_off_leaves_the_chain_as_it_was(runtime: Open) -> None:
+    def stop(text: str) -> None:
+        raise ValueError(text)
+
+    async with runtime(Script(lambda prompt, tag: say("It is 2 m deep."))) as rt:
+        chain, other = rt.chain(reader), rt.chain(reader)
+        for each in (chain, other):
+            each.append("How deep is it?")
+        before = chain.ids
+        with pytest.raises(ValueError, match="I"):
+            await chain.generate(on_text=stop)
+        assert chain.ids == before
+        await chain.generate()
+        await other.generate()
+        assert chain.ids == other.ids
+        for each in (chain, other):
+            await each.release()
+
+
+async def test_a_fork_made_while_its_trunk_generates_goes_on_from_before(runtime: Open) -> None:
+    async with runtime(Script(lambda prompt, tag: say("It is 2 m deep."))) as rt:
+        chain, forks = rt.chain(reader), list[akv.AgentChain]()
+        chain.append("How deep is it?")
+        await chain.generate(on_text=lambda text: forks.append(chain.fork()))
+        fork = forks[0]
+        fork.append("At the mill.")
+        await fork.generate()
+        definitions = chain._agent.definitions
+        assert fork.ids == rt.format.render(reader.instructions, definitions, fork.messages, False)[: len(fork.ids)]
+        await chain.release()
+
+
+async def test_what_a_released_chain_has_under_way_ends_and_leaves_nothing(runtime: Open) -> None:
+    async with runtime(Script(lambda prompt, tag: say("Let me see. " * 30))) as rt:
+        chain, ended = rt.chain(reader), list[str]()
+        chain.append(LONG)
+
+        async def generate(work: Callable[[], Awaitable[object]]) -> None:
+            with pytest.raises(akv.SetupError, match="was released"):
+                await work()
+            ended.append("released")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(generate, chain.generate)
+            tasks.start_soon(generate, chain.fork().prefill)
+            await rt.engine.clock.sleep(0.1)
+            await chain.release()
+        assert ended == ["released"] * 2
+        # The step that was under way is long: the anchor's request, which the runtime sends, waits for it.
+        await rt.engine.clock.sleep(5)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, field_validator
 
 import agentkv as akv
 from agentkv.runtime.feed import Feed
+from agentkv.runtime.program import MOST_CALLS
 from agentkv.store import MemoryStore
 from agentkv.testing import Script, call, calls, say, sim
 
@@ -614,3 +615,11 @@ async def test_a_run_within_a_tool_does_not_wait_behind_its_parent(runtime: Open
         result = await rt.run(agent(ask), "Go", working_set=1500, limits=akv.Limits(seconds=600))
         assert results(result.messages) == ["inside"]
         assert result.output == "outside"
+
+
+async def test_calls_that_were_not_run_keep_their_ids(runtime: Open) -> None:
+    many = calls(*(call("double", n=n) for n in range(MOST_CALLS + 1)))
+    async with runtime([many, call("double", n=4), say("8")]) as rt:
+        result = await rt.run(agent(double), "Go")
+    ids = [made.id for message in result.messages for made in message.calls]
+    assert ids == [f"call_{number:04}" for number in range(1, MOST_CALLS + 3)]
