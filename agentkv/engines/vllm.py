@@ -13,7 +13,7 @@ from agentkv.engines.base import Delta, EngineInfo, FinishReason, GenerateReques
 from agentkv.engines.clock import RealClock
 from agentkv.engines.vllm_account import VLLMAccount
 from agentkv.engines.vllm_info import engine_info
-from agentkv.engines.vllm_kv import call, extra_args, grant_of, managed_capabilities, scheduler_arguments
+from agentkv.engines.vllm_kv import call, extra_args, grant_of, managed_capabilities, managed_options
 from agentkv.engines.vllm_start import StartedLLM, one_line, start_llm, stop_llm
 from agentkv.engines.vllm_tier import tier_line
 from agentkv.errors import EngineError, EngineUnavailable
@@ -31,7 +31,8 @@ class VLLMEngine:
     ``model`` is a model folder or a hub name; None is the demo model. ``options`` are vLLM's own engine
     arguments (``AsyncEngineArgs``) and win over the defaults here. ``kv`` puts leases, one eviction order and
     admission into its scheduler; None leaves vLLM's own alone. ``forcing`` puts in the means to have a request say
-    given ids, in either case. ``progress`` gets lines while it starts.
+    given ids, in either case. ``progress`` gets lines while it starts. Raises ``NotSupported`` for ``options`` that
+    contradict ``kv`` or ``forcing``.
     A request ends at its stop ids and also at the model's own end-of-sequence ids.
 
     Close an iterator of ``generate`` that is left early (``contextlib.aclosing``): a bare ``break`` closes
@@ -50,7 +51,7 @@ class VLLMEngine:
         self._model = model
         self._kv = kv
         self._forcing = forcing
-        self._options = {**scheduler_arguments(kv, forcing=forcing), **options}
+        self._options = managed_options(options, kv, forcing=forcing)
         self._progress = progress
         self._clock = RealClock()
         self._account = VLLMAccount()

@@ -8,10 +8,10 @@ import anyio
 from attrs import asdict
 
 from agentkv.engines.base import GenerateRequest, PrefillRequest
-from agentkv.errors import EngineError, EngineUnavailable
+from agentkv.errors import EngineError, EngineUnavailable, NotSupported
 from agentkv.kv import Grant, KVHandle, PolicySettings
 
-__all__ = ("call", "extra_args", "grant_of", "managed_capabilities", "scheduler_arguments")
+__all__ = ("call", "extra_args", "grant_of", "managed_capabilities", "managed_options")
 
 CONNECTOR_MODULE = "agentkv.plugin.connector"
 # Schedulers by what is in them: the KV policy, and that ids can be forced.
@@ -27,11 +27,31 @@ FORCED = "agentkv_forced"
 ANSWER_SECONDS = 30.0
 
 
-def scheduler_arguments(settings: PolicySettings | None, *, forcing: bool) -> dict[str, Any]:
-    """Engine arguments that put the KV policy into vLLM's scheduler, and the means to force ids; none for neither.
+def managed_options(options: Mapping[str, Any], settings: PolicySettings | None, *, forcing: bool) -> dict[str, Any]:
+    """The user's ``options`` and those that put the KV policy into vLLM's scheduler, and the means to force ids.
 
-    A second tier puts copies into its workers, too.
+    A second tier puts copies into its workers, too, unless ``options`` name a connector. Raises ``NotSupported`` for
+    options that would put another scheduler in the place of ours, or other settings in that of ``settings``.
     """
+    ours = _scheduler_arguments(settings, forcing=forcing)
+    given = {name: value for name, value in options.items() if value is not None or name not in ours}
+    scheduler, additional = given.get("scheduler_cls"), given.get("additional_config")
+    if ours and scheduler not in (None, ours["scheduler_cls"]):
+        raise NotSupported(
+            f"option scheduler_cls={scheduler!r}: an engine has one scheduler, and agentkv's own manages KV and forces "
+            "ids; leave the option out, or start the engine without both (engine_kv=None, forcing=False)"
+        )
+    if settings is not None and additional is not None:
+        if not isinstance(additional, Mapping) or KEY in additional:
+            raise NotSupported(
+                f"option additional_config={additional!r}: must be an object without {KEY!r}; how KV is managed is set "
+                "by engine_kv"
+            )
+        given["additional_config"] = {**additional, **ours["additional_config"]}
+    return {**ours, **given}
+
+
+def _scheduler_arguments(settings: PolicySettings | None, *, forcing: bool) -> dict[str, Any]:
     scheduler = SCHEDULERS.get((settings is not None, forcing))
     chosen: dict[str, Any] = {} if scheduler is None else {"scheduler_cls": scheduler}
     if settings is None:

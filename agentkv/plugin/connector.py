@@ -16,10 +16,11 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 from vllm.logger import init_logger
 
-from agentkv.errors import EngineStartError
+from agentkv.errors import EngineStartError, NotSupported
 from agentkv.plugin.commands import Command, TierCommands, TierReport
 from agentkv.plugin.host import HostMemory
 from agentkv.plugin.regions import regions
+from agentkv.plugin.settings import settings_of
 from agentkv.plugin.start_report import reporting
 
 __all__ = ("TierConnector", "TierPort", "slots_of")
@@ -112,15 +113,15 @@ class TierConnector(KVConnectorBase_V1, SupportsHMA):
     @reporting()
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         """Reserve host memory for this worker's share of each block. Raises ``EngineStartError``, ``NotSupported``."""
-        settings = self._config.additional_config["agentkv"]
+        tier_bytes = settings_of(self._config).cpu_tier_bytes
+        _check_even(self._config, self._cache)
         rows = regions(kv_caches.values(), self._cache.num_blocks)
-        slots = slots_of(settings["cpu_tier_bytes"], self._cache, self._config.parallel_config.world_size)
+        slots = slots_of(tier_bytes, self._cache, self._config.parallel_config.world_size)
         try:
             self._host = HostMemory(rows, slots)
         except (MemoryError, OSError, RuntimeError) as error:
             raise EngineStartError(
-                f"cpu_tier_bytes={settings['cpu_tier_bytes']}: this machine does not give that much memory ({error}); "
-                "lower it"
+                f"cpu_tier_bytes={tier_bytes}: this machine does not give that much memory ({error}); lower it"
             ) from error
         if (expected := _block_bytes(self._cache)) != self._host.bytes_per_block:
             raise EngineStartError(
@@ -156,6 +157,17 @@ class TierConnector(KVConnectorBase_V1, SupportsHMA):
 def slots_of(tier_bytes: int, cache_config: Any, workers: int) -> int:
     """Blocks that ``tier_bytes`` of host memory hold, every worker with its share of each."""
     return int(tier_bytes // (_block_bytes(cache_config) * workers))
+
+
+def _check_even(vllm_config: Any, cache_config: Any) -> None:
+    """Raise ``NotSupported`` where workers have unlike shares of a block: each would have its own number of slots."""
+    stages = vllm_config.parallel_config.pipeline_parallel_size
+    layers = getattr(vllm_config.model_config.hf_text_config, "num_hidden_layers", 0)
+    if stages > 1 and layers != stages * len(cache_config.kv_cache_groups[0].layer_names):
+        raise NotSupported(
+            f"pipeline_parallel_size={stages} deals the model's {layers} layers out unevenly, and the second tier "
+            "needs as many on each device: choose another size, or set cpu_tier_bytes to 0"
+        )
 
 
 def _block_bytes(cache_config: Any) -> int:

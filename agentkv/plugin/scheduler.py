@@ -33,6 +33,7 @@ from agentkv.plugin.port import SchedulerPort, open_port, tier_slots
 from agentkv.plugin.probe import probe
 from agentkv.plugin.queues import RankedQueue
 from agentkv.plugin.room import RoomMaker
+from agentkv.plugin.settings import settings_of
 from agentkv.plugin.start_report import reporting
 
 __all__ = ("AgentScheduler", "SyncAgentScheduler", "is_synchronous")
@@ -54,7 +55,7 @@ class SyncAgentScheduler(Scheduler):
         # The manager's: who is to be told so is told when it has been turned off, too.
         self._dropped: list[tuple[int, Any]] = []
         utility.install()
-        settings = PolicySettings.from_wire(_additional(self.vllm_config))
+        settings = settings_of(self.vllm_config)
         found = probe(self, vllm.__version__)
         if not found.problems:
             self._start(settings)
@@ -291,8 +292,3 @@ def is_synchronous(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether these arguments of a scheduler are those of an engine without asynchronous scheduling."""
     config = kwargs.get("vllm_config", args[0] if args else None)
     return config is not None and not config.scheduler_config.async_scheduling
-
-
-def _additional(vllm_config: Any) -> dict[str, Any]:
-    given = vllm_config.additional_config
-    return dict(given.get("agentkv", {})) if isinstance(given, dict) else {}

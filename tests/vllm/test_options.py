@@ -1,13 +1,17 @@
 """Which arguments vLLM is started with."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from attrs import asdict
 
 from agentkv.engines.model_folder import ModelFolder
+from agentkv.engines.vllm_kv import managed_options
 from agentkv.engines.vllm_options import engine_arguments
 from agentkv.engines.vllm_tier import check_tier, tier_bytes, tier_line
 from agentkv.errors import EngineStartError, NotSupported
+from agentkv.kv import PolicySettings
 
 GIB = 1 << 30
 KNOWN = ("dtype", "block_size", "gpu_memory_utilization", "max_model_len", "kv_cache_memory_bytes", "seed")
@@ -93,3 +97,29 @@ def test_the_tier_is_read_from_where_the_scheduler_reads_it_and_said() -> None:
     assert tier_bytes({"additional_config": None}) == tier_bytes({}) == 0
     said = tier_line({"tier_slots": 1024, "block_size": 32, "tier_bytes": GIB})
     assert said == "second tier: 1.00 GiB of host memory reserved, 1024 blocks, 32,768 tokens"
+
+
+@pytest.mark.parametrize("forcing", [False, True])
+def test_options_beside_those_of_managed_kv_are_kept(forcing: bool) -> None:
+    settings = PolicySettings(kv_pool_ratio=0.5)
+    given = {"additional_config": {"other": 1}, "scheduler_cls": None, "seed": 3}
+    found = managed_options(given, settings, forcing=forcing)
+    assert found["additional_config"] == {"other": 1, "agentkv": asdict(settings)}
+    assert found["scheduler_cls"].startswith("agentkv.plugin.")
+    assert found["seed"] == 3
+    assert managed_options(given, None, forcing=False) == given
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scheduler_cls": "mine.Scheduler"},
+        {"additional_config": {"agentkv": {"kv_pool_ratio": 0.1}}},
+        {"additional_config": "text"},
+    ],
+)
+def test_options_that_would_put_managed_kv_aside_are_refused_by_name(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(NotSupported, match=f"option {name}="):
+        managed_options(options, PolicySettings(), forcing=False)
+    assert managed_options(options, None, forcing=False) == options
