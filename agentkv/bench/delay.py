@@ -33,12 +33,15 @@ class Delay:
             first, second = map(float, numbers)
         except ValueError:
             raise SetupError(f"a delay is {_FORMS}; got {text!r}") from None
-        if kind == "uniform" and 0 <= first <= second < math.inf:
+        if kind == "uniform" and 0 <= first <= second <= LONGEST:
             return cls("uniform", first, second)
         if kind == "lognormal" and 0 < first <= LONGEST and 0 <= second <= WIDEST:
             return cls("lognormal", first, second)
-        bounds = f"a median is at most {LONGEST:g} s, a sigma at most {WIDEST}"
-        raise SetupError(f"a delay is {_FORMS}; {text!r} is out of bounds: {bounds}")
+        bounds = {
+            "uniform": "LO is at least 0, and HI at least LO",
+            "lognormal": f"a median is above 0 and at most {LONGEST:g} s, a sigma from 0 to {WIDEST}",
+        }
+        raise SetupError(f"a delay is {_FORMS}; {text!r} is out of bounds: {bounds[kind]}")
 
     def draw(self, rng: Random) -> float:
         """One delay in seconds."""

@@ -228,8 +228,8 @@ class FanoutShape(DrawnShape[FanoutPlan]):
     def __attrs_post_init__(self) -> None:
         if self.shared_tokens >= self.prompt_tokens:
             raise SetupError(
-                f"shared_tokens={self.shared_tokens} of prompt_tokens={self.prompt_tokens} leave nothing that is an "
-                "agent's own; give fewer of them"
+                f"shared_tokens={self.shared_tokens} must be below prompt_tokens={self.prompt_tokens}: they are the "
+                "part of it that is not an agent's own"
             )
 
     @property

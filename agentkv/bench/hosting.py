@@ -9,7 +9,7 @@ from agentkv.bench.random_ids import random_ids
 from agentkv.bench.workload import Workload
 from agentkv.config import EngineKV
 from agentkv.engines import Engine, GenerateRequest, PrefillRequest, open_engine
-from agentkv.errors import SetupError
+from agentkv.errors import EngineStartError, SetupError
 
 __all__ = ("EngineHost",)
 
@@ -39,6 +39,7 @@ class EngineHost:
     ) -> None:
         self._spec, self._workload, self._block, self._warm_up = spec, workload, block, warm_up
         self._simulated = spec.partition(":")[0] == "sim"
+        self._asked = options
         self._base = {**self._sizes(pool), **options}
         self._progress = progress
         self._stack = AsyncExitStack()
@@ -66,18 +67,30 @@ class EngineHost:
             return self._engine
         await self._stack.aclose()
         self._engine = None
-        engine = open_engine(
-            self._spec,
-            options={**self._base, **own},
-            kv=kv,
-            forcing=self._workload.forces,
-            script=_made_up if self._simulated else None,
-            progress=self._progress,
-        )
-        await self._stack.enter_async_context(engine)
+        try:
+            engine = open_engine(
+                self._spec,
+                options={**self._base, **own},
+                kv=kv,
+                forcing=self._workload.forces,
+                script=_made_up if self._simulated else None,
+                progress=self._progress,
+            )
+            await self._stack.enter_async_context(engine)
+        except EngineStartError as error:
+            raise self._explained(error) from error
         await self._warm(engine)
         self._engine, self._kept = engine, wanted
         return engine
+
+    def _explained(self, error: EngineStartError) -> EngineStartError:
+        """What of an engine's message nobody asked for that gave no options."""
+        if "max_model_len" not in str(error) or "max_model_len" in self._asked:
+            return error
+        return EngineStartError(
+            f"{error}. max_model_len follows from the workload, whose longest chain has {self._workload.longest:,} "
+            "tokens: have shorter prompts, results or outputs, or fewer of them"
+        )
 
     def _sizes(self, pool: float | None) -> dict[str, Any]:
         """Pool and maximum length. The pool is a share of what all agents hold at their ends."""

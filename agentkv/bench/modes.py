@@ -114,7 +114,7 @@ def find_modes(
     if cap is not None and cap < 1:
         raise SetupError(f"cap={cap} must be at least 1")
     if not kv_pool_ratios or len(set(kv_pool_ratios)) < len(kv_pool_ratios):
-        raise SetupError("kv_pool_ratio: give one ratio or several different ones")
+        raise SetupError("kv_pool_ratio: give one ratio, or several different ones")
     off: dict[str, Any] = dict.fromkeys(without, False)
     if not off.get("leases", True):
         # Without leases a run has no standing that admission could go by.
@@ -122,9 +122,9 @@ def find_modes(
     found: dict[str, ModeConfig] = {}
     for name in (part.strip() for part in names.split(",")):
         if name not in MODES:
-            raise SetupError(f"there is no mode {name!r}; there are {', '.join(MODES)}")
+            raise SetupError(f"modes: there is no mode {name!r}; there are {', '.join(MODES)}")
         if any(name == each.partition("@")[0] for each in found):
-            raise SetupError(f"mode {name!r} is listed twice")
+            raise SetupError(f"modes: {name!r} is listed twice; once is enough")
         config = evolve(MODES[name], **off)
         if config.cap == "best" and cap is not None:
             config = evolve(config, cap=cap)
@@ -136,7 +136,7 @@ def _sized(name: str, config: ModeConfig, ratios: Sequence[float], tier: int) ->
     """The mode in each of the sizes that it is to have."""
     if config.offload or config.tier:
         if tier == 0:
-            raise SetupError(f"mode {name!r} needs the size of its tier: give --cpu-tier-bytes")
+            raise SetupError(f"modes: {name!r} needs the size of its tier; give --cpu-tier-bytes BYTES")
         config = evolve(config, cpu_tier_bytes=tier)
     # Also of a mode that has no use for them: a wrong number is a mistake wherever it stands.
     sized = {f"{name}@{ratio:g}": evolve(config, kv_pool_ratio=ratio) for ratio in ratios}

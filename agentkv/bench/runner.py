@@ -14,6 +14,7 @@ from agentkv.bench.commit import commit_of
 from agentkv.bench.floor import Floor, measure_floor
 from agentkv.bench.frontier import DEFAULT_BOUND_MS, frontier_json
 from agentkv.bench.hosting import EngineHost
+from agentkv.bench.lengths import at_least
 from agentkv.bench.machine import machine_json, versions_json
 from agentkv.bench.measure import Repetition
 from agentkv.bench.modes import ModeConfig
@@ -28,6 +29,8 @@ from agentkv.errors import SetupError
 __all__ = ("Benchmark", "run_benchmark")
 
 PROGRESS_SECONDS = 5.0
+# A pool that holds all agents many times over.
+LARGEST_POOL = 1000
 # Repetitions by mode and number of agents (0: those of the workload, each once).
 Found = dict[str, dict[int, list[Repetition]]]
 
@@ -47,10 +50,10 @@ class Benchmark:
     workload: Workload
     modes: Mapping[str, ModeConfig]
     pool: float | None = None
-    block: int = 32
-    repeat: int = 1
-    floor_samples: int = 20
-    warm_up: int = 20
+    block: int = at_least(1, default=32)
+    repeat: int = at_least(1, default=1)
+    floor_samples: int = at_least(0, default=20)
+    warm_up: int = at_least(0, default=20)
     options: Mapping[str, Any] = field(factory=dict)
     duration: float | None = None
     settle: float | None = None
@@ -58,11 +61,10 @@ class Benchmark:
     bound_ms: float = DEFAULT_BOUND_MS
 
     def __attrs_post_init__(self) -> None:
-        for name, least in (("block", 1), ("repeat", 1), ("floor_samples", 0), ("warm_up", 0)):
-            if getattr(self, name) < least:
-                raise SetupError(f"{name}={getattr(self, name)} must be at least {least}")
-        if self.pool is not None and not 0 < self.pool < math.inf:
-            raise SetupError(f"pool={self.pool:g} must be above 0: a share of the working set")
+        if self.pool is not None and not 0 < self.pool <= LARGEST_POOL:
+            raise SetupError(
+                f"pool={self.pool:g} must be above 0 and at most {LARGEST_POOL}: a share of the working set"
+            )
         if not 0 < self.bound_ms < math.inf:
             raise SetupError(f"bound_ms={self.bound_ms:g} must be above 0")
         self._check_loads()
@@ -71,13 +73,16 @@ class Benchmark:
 
     def _check_loads(self) -> None:
         if self.duration is None:
-            for name in ("frontier", "settle"):
-                if getattr(self, name):
+            for name, given in (("frontier", bool(self.frontier)), ("settle", self.settle is not None)):
+                if given:
                     raise SetupError(f"{name}: a steady load has a duration; give --duration SECONDS")
         if self.frontier and not self.waits_for_tools:
-            raise SetupError("frontier: it bounds TTFT after a tool, and no agent of this workload waits for a tool")
+            raise SetupError(
+                "frontier: it bounds TTFT after a tool, and no agent of this workload waits for a tool; give them "
+                "some, or leave it out"
+            )
         if len(set(self.frontier)) < len(self.frontier):
-            raise SetupError("frontier: a number of agents is listed twice")
+            raise SetupError("frontier: a number of agents is listed twice; --repeat measures it more often")
         for steady in self.loads:
             if steady is not None:
                 steady.check(self.workload)

@@ -129,11 +129,16 @@ class SeedShape(DrawnShape[ChainPlan]):
         own = self.prompt_tokens - self.shared_tokens
         if own < self.history_turns:
             raise SetupError(
-                f"shared_tokens={self.shared_tokens} of prompt_tokens={self.prompt_tokens} leave {own} tokens for "
-                f"history_turns={self.history_turns}; each turn needs one"
+                f"prompt_tokens={self.prompt_tokens} must be at least {self.shared_tokens + self.history_turns}: "
+                f"shared_tokens={self.shared_tokens}, and one for each of history_turns={self.history_turns}; raise "
+                "the first or lower the others"
             )
-        if self.result_tokens[0] < self.result_pieces:
-            raise SetupError(f"result_pieces={self.result_pieces} is more than result_tokens={self.result_tokens[0]}")
+        low, high = self.result_tokens
+        if low < self.result_pieces:
+            raise SetupError(
+                f"result_pieces={self.result_pieces} is more than result_tokens={low}:{high} may be; each piece needs "
+                f"a token: have at most {low} pieces, or longer results"
+            )
 
     @property
     def longest(self) -> int:

@@ -44,7 +44,8 @@ class Steady:
             raise SetupError(f"duration={self.duration:g} must be above 0 seconds")
         if not 0 <= self.settle < self.duration:
             raise SetupError(
-                f"duration={self.duration:g} must be longer than settle_seconds={self.settle:g}, which do not count"
+                f"settle_seconds={self.settle:g} must be at least 0 and below duration={self.duration:g}: "
+                "they do not count"
             )
 
     @property
@@ -57,8 +58,9 @@ class Steady:
         last = max(plan.starts_at for plan in workload.plans)
         if last > self.settle:
             raise SetupError(
-                f"settle_seconds={self.settle:g} end before the last agent arrives, {last:g} seconds after the "
-                f"start: give a duration of {last / SETTLE_SHARE:g} or more, or let agents arrive sooner"
+                f"settle_seconds={self.settle:g} end before the last agent arrives, {last:g} seconds after the start: "
+                f"give a duration of {last / SETTLE_SHARE:g} or more (--duration), or {last:g} seconds to settle "
+                "(--settle-seconds), or let agents arrive sooner (--start-spread)"
             )
 
     def starts(self, workload: Workload) -> list[float]:

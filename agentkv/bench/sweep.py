@@ -7,6 +7,7 @@ from typing import Any
 from attrs import frozen
 
 from agentkv.bench.delay import Delay
+from agentkv.bench.lengths import at_least
 from agentkv.bench.measure import percentile
 from agentkv.bench.modes import find_modes
 from agentkv.bench.runner import Benchmark, run_benchmark
@@ -22,20 +23,25 @@ POOL = 1.2
 
 @frozen(kw_only=True)
 class Grid:
-    """Every combination of first prompts, tool calls and tool times, ``seeds`` times each; results stream in pieces."""
+    """Every combination of first prompts, tool calls and tool times, ``seeds`` times each; results stream in pieces.
+
+    Raises ``SetupError`` where one of them is no workload, or has no tools.
+    """
 
     prompt_tokens: Sequence[int]
     tool_calls: Sequence[int]
     tool_seconds: Sequence[Delay]
-    seeds: int = 3
-    chains: int = 16
-    result_tokens: int = 400
-    result_pieces: int = 8
-    output_tokens: int = 48
+    seeds: int = at_least(1, default=3)
+    chains: int = at_least(1, default=16)
+    result_tokens: int = at_least(1, default=400)
+    result_pieces: int = at_least(1, default=8)
+    output_tokens: int = at_least(1, default=48)
 
     def __attrs_post_init__(self) -> None:
-        if self.seeds < 1:
-            raise SetupError(f"seeds={self.seeds} must be at least 1")
+        if (fewest := min(self.tool_calls)) < 1:
+            raise SetupError(f"tool_calls={fewest} must be at least 1: what is compared are waits after a tool")
+        for point in self.shapes():
+            self.shape(*point, seed=0)
 
     def shapes(self) -> Iterable[tuple[int, int, Delay]]:
         """Prompt tokens, tool calls, tool time."""

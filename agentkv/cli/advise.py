@@ -9,7 +9,8 @@ from typing import Any
 import anyio
 from attrs import asdict
 
-from agentkv.cli.memory import add_memory_options, check_least, make_pool, read_budget, read_model
+from agentkv.cli.memory import add_memory_options, make_pool, read_budget, read_model
+from agentkv.cli.option_names import check_least, naming_options
 from agentkv.cli.size import parse_bytes
 from agentkv.errors import JournalError, SetupError, StoreError
 from agentkv.report import (
@@ -45,6 +46,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def command(options: argparse.Namespace) -> int:
     """Read the trace, answer, print."""
+    with naming_options(options):
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     check_least(options, block_size=1)
     memory = _memory(options)
     demand = _demand(options.trace, options.block_size)

@@ -4,13 +4,14 @@ import argparse
 import sys
 from typing import Any
 
-from agentkv.bench import Delay, SeedShape, run_benchmark, table_lines
+from agentkv.bench import SeedShape, run_benchmark, table_lines
 from agentkv.cli.bench_fanout import add_fanout
-from agentkv.cli.bench_options import add_common_options, benchmark_of
+from agentkv.cli.bench_options import add_common_options, benchmark_of, parse_delay
 from agentkv.cli.bench_output import check_outputs, write_json, write_outputs
 from agentkv.cli.bench_traces import add_traces
 from agentkv.cli.calibrate import add_calibrate
 from agentkv.cli.frontier import add_frontier
+from agentkv.cli.option_names import naming_options
 from agentkv.cli.predictors import add_predictors
 from agentkv.cli.sweep import add_sweep
 from agentkv.cli.terminate import run_until_told
@@ -40,6 +41,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def command(options: argparse.Namespace) -> int:
     """Run the workload, write what was asked for, print the table."""
+    with naming_options(options, block="block_size", settle="settle_seconds"):
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     bench = benchmark_of(options, options.workload(options))
     check_outputs(options)
     kept: list[dict[str, Any]] = []
@@ -90,7 +96,7 @@ def _seed(options: argparse.Namespace) -> SeedShape:
         tool_calls=options.tool_calls,
         result_tokens=_range(options.result_tokens),
         result_pieces=options.result_pieces,
-        tool_seconds=Delay.parse(options.tool_seconds),
+        tool_seconds=parse_delay("--tool-seconds", options.tool_seconds),
         output_tokens=options.output_tokens,
         start_spread=options.start_spread,
         seed=options.seed,

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from agentkv.bench import DEFAULT_BOUND_MS, DEFAULT_POOL_RATIO, MODES, Benchmark, Workload, find_modes
+from agentkv.bench import DEFAULT_BOUND_MS, DEFAULT_POOL_RATIO, MODES, Benchmark, Delay, Workload, find_modes
 from agentkv.cli.engine_options import add_engine_option, parse_engine_options
 from agentkv.cli.size import parse_bytes
 from agentkv.errors import SetupError
 
-__all__ = ("add_common_options", "benchmark_of")
+__all__ = ("add_common_options", "benchmark_of", "parse_delay")
 
 T = TypeVar("T", int, float)
 SWITCHED = {"follow": "follower", "leases": "leases", "admission": "admission"}
@@ -88,6 +88,14 @@ def benchmark_of(options: argparse.Namespace, workload: Workload) -> Benchmark:
         frontier=_numbers("--frontier", options.frontier, int) if options.frontier is not None else (),
         bound_ms=options.bound_ms,
     )
+
+
+def parse_delay(option: str, text: str) -> Delay:
+    """What ``Delay.parse`` makes of ``text``. Raises ``SetupError`` naming ``option``."""
+    try:
+        return Delay.parse(text)
+    except SetupError as error:
+        raise SetupError(f"{option}: {error}") from None
 
 
 def _numbers(option: str, text: str, kind: Callable[[str], T]) -> tuple[T, ...]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.bench import (
-    Delay,
     DelayScaling,
     Hashes,
     Replay,
@@ -18,7 +17,9 @@ from agentkv.bench import (
     find_chat,
     read_think_times,
 )
+from agentkv.cli.bench_options import parse_delay
 from agentkv.cli.engine_options import parse_engine_options
+from agentkv.cli.option_names import check_least
 from agentkv.errors import SetupError
 from agentkv.trace import TraceKind, find_files, trace_kind
 
@@ -77,12 +78,16 @@ def _hashes_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _replay(options: argparse.Namespace) -> Replay:
-    _check(options, "chains", "min_tokens", "max_tokens", "start_spread")
+    check_least(options, chains=1, min_tokens=0, max_tokens=1, start_spread=0)
+    if options.think_times is None and options.delay_scale != 1:
+        raise SetupError(
+            "--delay-scale multiplies transplanted waits, of which there are none without --think-times PATH"
+        )
     files = find_trajectories(options.trace)
     chat, folder = find_chat(options.engine, parse_engine_options(options.engine_option), options.tokenizer, _progress)
     times = WaitingTimes(
-        tool=Delay.parse(options.tool_seconds),
-        user=Delay.parse(options.user_seconds),
+        tool=parse_delay("--tool-seconds", options.tool_seconds),
+        user=parse_delay("--user-seconds", options.user_seconds),
         think=None if options.think_times is None else read_think_times(_files(options.think_times, HASHES, BY_HASH)),
         scaling=DelayScaling(scale=options.delay_scale, cap=options.delay_cap),
     )
@@ -99,7 +104,7 @@ def _replay(options: argparse.Namespace) -> Replay:
 
 
 def _hashes(options: argparse.Namespace) -> Hashes:
-    _check(options, "limit", "max_tokens", "start_spread")
+    check_least(options, limit=1, max_tokens=1, start_spread=0)
     files = _files(options.trace, HASHES, BY_HASH)
     sessions, cut = choose_sessions(files, limit=options.limit, longest=options.max_tokens, seed=options.seed)
     return Hashes(
@@ -124,14 +129,6 @@ def _files(paths: Sequence[Path], endings: tuple[str, ...], kinds: tuple[TraceKi
         if (kind := trace_kind(file)) not in kinds:
             raise SetupError(f"{file} holds {kind}; what is needed here are {' or '.join(kinds)}")
     return found
-
-
-def _check(options: argparse.Namespace, *names: str) -> None:
-    for name in names:
-        value = getattr(options, name)
-        least = 0 if name in {"min_tokens", "start_spread"} else 1
-        if value is not None and not least <= value < float("inf"):
-            raise SetupError(f"--{name.replace('_', '-')} {value} must be at least {least}")
 
 
 def _progress(line: str) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 from agentkv.cli.memory import (
     Budget,
     add_memory_options,
-    check_least,
     dtype_bytes_of,
     make_pool,
     read_budget,
     read_model,
 )
+from agentkv.cli.option_names import check_least, naming_options
 from agentkv.cli.size import show_bytes
 from agentkv.errors import SetupError
 from agentkv.kv import KVPool, ModelShape, bytes_per_token
@@ -37,6 +37,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def command(options: argparse.Namespace) -> int:
     """Read the model's configuration, count, print."""
+    with naming_options(options):
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     _check(options)
     shape = read_model(options.model)
     budget = read_budget(options)

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from attrs import frozen
 
+from agentkv.cli.option_names import check_least, flag_of
 from agentkv.cli.size import parse_bytes, show_bytes
 from agentkv.errors import SetupError
 from agentkv.kv import DTYPE_BYTES, KVPool, ModelShape, pool_of
 
-__all__ = ("Budget", "add_memory_options", "check_least", "dtype_bytes_of", "make_pool", "read_budget", "read_model")
+__all__ = ("Budget", "add_memory_options", "dtype_bytes_of", "make_pool", "read_budget", "read_model")
 
 
 def add_memory_options(parser: argparse.ArgumentParser) -> None:
@@ -45,13 +46,6 @@ class Budget:
         return self.usable - self.weights - self.overhead
 
 
-def check_least(options: argparse.Namespace, **least: int) -> None:
-    """Raise ``SetupError`` naming the first of these options that is below its bound."""
-    for name, bound in least.items():
-        if getattr(options, name) < bound:
-            raise SetupError(f"{_flag(name)} {getattr(options, name)} must be at least {bound}")
-
-
 def read_model(path: Path) -> ModelShape:
     """The shape of the model at ``path``. Raises ``SetupError`` that names the file and what is wrong with it."""
     file = path / "config.json" if path.is_dir() else path
@@ -74,7 +68,7 @@ def read_budget(options: argparse.Namespace) -> Budget | None:
     check_least(options, tensor_parallel=1, block_size=1)
     for name in ("gpu_memory_utilization", "kv_pool_ratio"):
         if not 0 < getattr(options, name) <= 1:
-            raise SetupError(f"{_flag(name)} {getattr(options, name)} must be above 0 and at most 1")
+            raise SetupError(f"{flag_of(name)} {getattr(options, name)} must be above 0 and at most 1")
     if options.memory is None:
         return None
     overhead = parse_bytes("--overhead-bytes", options.overhead_bytes) if options.overhead_bytes else 0
@@ -126,7 +120,3 @@ def _weights(options: argparse.Namespace) -> int:
             "for KV"
         )
     return found
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

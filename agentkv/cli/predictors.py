@@ -10,7 +10,7 @@ from agentkv.bench import find_chat, judge_predictors, predictor_lines
 from agentkv.cli.bench_output import check_writable, write_text
 from agentkv.cli.bench_traces import find_trajectories
 from agentkv.cli.load import load_function
-from agentkv.errors import SetupError
+from agentkv.cli.option_names import check_least
 
 __all__ = ("add_predictors",)
 
@@ -36,8 +36,7 @@ def add_predictors(workloads: Any) -> None:
 
 
 def _command(options: argparse.Namespace) -> int:
-    if options.block_size < 1:
-        raise SetupError(f"--block-size {options.block_size} must be at least 1")
+    check_least(options, block_size=1)
     if options.json is not None:
         check_writable("--json", options.json)
     files = find_trajectories(options.trace)

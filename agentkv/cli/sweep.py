@@ -9,9 +9,10 @@ from typing import Any
 
 import anyio
 
-from agentkv.bench import Delay
 from agentkv.bench.sweep import Grid, sweep, sweep_lines
+from agentkv.cli.bench_options import parse_delay
 from agentkv.cli.bench_output import check_writable, write_text
+from agentkv.cli.option_names import naming_options
 from agentkv.errors import SetupError
 
 __all__ = ("add_sweep",)
@@ -38,12 +39,17 @@ def add_sweep(workloads: Any) -> None:
 
 
 def _command(options: argparse.Namespace) -> int:
+    with naming_options(options, block="block_size"):
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     if options.json is not None:
         check_writable("--json", options.json)
     grid = Grid(
         prompt_tokens=_whole("--prompt-tokens", options.prompt_tokens),
         tool_calls=_whole("--tool-calls", options.tool_calls),
-        tool_seconds=[Delay.parse(part) for part in options.tool_seconds.split(",")],
+        tool_seconds=[parse_delay("--tool-seconds", part) for part in options.tool_seconds.split(",")],
         seeds=options.seeds,
         chains=options.chains,
         result_tokens=options.result_tokens,

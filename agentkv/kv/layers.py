@@ -47,7 +47,7 @@ class LayerKind:
         more, fewer = max(self.kv_heads, tensor_parallel), min(self.kv_heads, tensor_parallel)
         if more % fewer:
             raise SetupError(
-                f"tensor parallel size {tensor_parallel} does not go with {self.kv_heads} KV heads: one must divide "
+                f"tensor_parallel={tensor_parallel} does not go with {self.kv_heads} KV heads: one must divide "
                 "the other"
             )
         return max(1, self.kv_heads // tensor_parallel)

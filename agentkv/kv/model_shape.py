@@ -75,7 +75,7 @@ class ModelShape:
         """Raise ``SetupError`` if the model cannot be split over that many devices, by vLLM's rules."""
         if self.attention_heads % tensor_parallel:
             raise SetupError(
-                f"tensor parallel size {tensor_parallel} does not divide the model's {self.attention_heads} attention "
+                f"tensor_parallel={tensor_parallel} does not divide the model's {self.attention_heads} attention "
                 "heads; take one that does"
             )
         for kind in self.layers:

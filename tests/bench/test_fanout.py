@@ -164,7 +164,7 @@ async def test_there_is_no_frontier_without_tools() -> None:
     [
         ({"branches": 0}, "branches=0 must be at least 1"),
         ({"output_tokens": (5, 4)}, "output_tokens=5:4 must be LO:HI"),
-        ({"shared_tokens": 600}, "shared_tokens=600 of prompt_tokens=600 leave nothing"),
+        ({"shared_tokens": 600}, "shared_tokens=600 must be below prompt_tokens=600"),
     ],
 )
 def test_contradictions_are_refused(numbers: dict[str, Any], message: str) -> None:

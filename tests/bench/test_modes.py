@@ -66,7 +66,7 @@ def test_several_pool_ratios_are_modes_of_their_own() -> None:
 
 
 def test_a_tier_needs_a_size_and_an_engine_that_has_one() -> None:
-    with pytest.raises(SetupError, match="'stock\\+offload' needs the size of its tier: give --cpu-tier-bytes"):
+    with pytest.raises(SetupError, match="'stock\\+offload' needs the size of its tier; give --cpu-tier-bytes"):
         find_modes("stock+offload")
     with pytest.raises(SetupError, match="cpu_tier_bytes=-1 must be at least 0"):
         find_modes("stock+offload", cpu_tier_bytes=-1)

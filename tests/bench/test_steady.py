@@ -58,7 +58,7 @@ def test_however_many_there_are_they_arrive_as_the_workload_says(shape: Shape) -
         ({"agents": 1, "duration": 0.0}, "duration=0 must be above 0"),
         ({"agents": 1, "duration": float("inf")}, "duration=inf"),
         ({"agents": 1, "duration": float("nan")}, "duration=nan"),
-        ({"agents": 1, "duration": 10.0, "settle": 10.0}, "duration=10 must be longer than settle_seconds=10"),
+        ({"agents": 1, "duration": 10.0, "settle": 10.0}, "settle_seconds=10 must be at least 0 and below duration=10"),
         ({"agents": 1, "duration": 10.0, "settle": -1.0}, "settle_seconds=-1"),
     ],
 )

@@ -67,7 +67,7 @@ def test_the_working_set_counts_the_shared_part_once(shape: Shape) -> None:
         ({"chains": 0}, "chains=0 must be at least 1"),
         ({"start_spread": float("nan")}, "start_spread=nan must be at least 0"),
         ({"output_tokens": 0}, "output_tokens=0 must be at least 1"),
-        ({"shared_tokens": 1198}, "leave 2 tokens for history_turns=6"),
+        ({"shared_tokens": 1198}, "prompt_tokens=1200 must be at least 1204: shared_tokens=1198, and one"),
         ({"result_tokens": (9, 8)}, "result_tokens=9:8 must be LO:HI"),
         ({"result_tokens": (3, 8), "result_pieces": 4}, "result_pieces=4 is more than result_tokens=3"),
     ],

@@ -116,7 +116,7 @@ def test_sliding_layers_beside_full_ones_keep_everything_where_hybrids_are_off(
         (("--memory", "80GiB", "--weights-bytes=-5"), "--weights-bytes '-5'"),
         (("--kv-pool-ratio", "0"), "--kv-pool-ratio 0.0 must be above 0 and at most 1"),
         (("--gpu-memory-utilization", "1.5"), "--gpu-memory-utilization 1.5 must be"),
-        (("--tensor-parallel", "3"), "size 3 does not divide the model's 32 attention heads"),
+        (("--tensor-parallel", "3"), "--tensor-parallel 3 does not divide the model's 32 attention heads"),
         (("--tensor-parallel", "0"), "--tensor-parallel 0 must be at least 1"),
         (("--prompt-tokens", "0"), "--prompt-tokens 0 must be at least 1"),
         (("--branches=-1",), "--branches -1 must be at least 0"),

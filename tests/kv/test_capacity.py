@@ -30,7 +30,7 @@ def test_tensor_parallel_divides_heads_and_replicates_the_last() -> None:
 
 @pytest.mark.parametrize("tensor_parallel", [3, 12])
 def test_heads_that_cannot_be_dealt_out_evenly_are_refused(tensor_parallel: int) -> None:
-    with pytest.raises(SetupError, match=f"size {tensor_parallel} does not go with 8 KV heads"):
+    with pytest.raises(SetupError, match=f"tensor_parallel={tensor_parallel} does not go with 8 KV heads"):
         full().heads_on_device(tensor_parallel)
 
 
