@@ -89,7 +89,7 @@ class RunError(AgentKVError):
 
 
 class LimitExceeded(RunError):  # noqa: N818 - the field's usual name for it
-    """Raised when a run passes one of its ``Limits``; names the limit and its value."""
+    """Raised when a run passes one of its ``Limits``; names the limit, its value, and where to raise it."""
 
 
 class PromptTooLong(RunError):  # noqa: N818 - says what is wrong with the prompt

@@ -26,9 +26,14 @@ def past_limits(program: Program, state: State, node: str, more: Spent, at: floa
         most = {"steps": limits.steps, "tool_calls": limits.tool_calls, "tokens": limits.tokens}
         for (name, limit), before, wanted in zip(most.items(), spent, more, strict=True):
             if wanted and before + wanted > limit:
-                reached = f"node {node!r}: Limits.{name}={limit} reached"
-                return fail(state, "LimitExceeded", reached, at, whole=whole)
+                return fail(state, "LimitExceeded", _reached(node, name, limit, whole=whole), at, whole=whole)
     return None
+
+
+def _reached(node: str, name: str, limit: int, *, whole: bool) -> str:
+    larger = f"limits=akv.Limits({name}=...)"
+    remedy = f"give the run or its Runtime larger {larger}" if whole else f"its fork or spawn may have larger {larger}"
+    return f"node {node!r}: Limits.{name}={limit} reached; {remedy}"
 
 
 def told(state: State, *texts: str) -> State:

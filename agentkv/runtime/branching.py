@@ -58,7 +58,7 @@ def begin(program: Program, state: State, listed: tuple[tuple[str, str], ...], a
     if not listed:
         return fail(state, "JoinError", f"node {node.name!r} has no branches: its over= listed nothing", at)
     if len(listed) > node.most:
-        message = f"node {node.name!r}: more branches were listed than limit={node.most}"
+        message = f"node {node.name!r}: more branches were listed than limit={node.most}; list fewer, or raise it"
         return fail(state, "LimitExceeded", message, at)
     visit, apart = state.visits[node.name], node.kind == "spawn"
     started = tuple(
@@ -102,7 +102,7 @@ def _apart(state: State, prompt: str) -> State:
 
 
 def _deadline(branch: BranchId, seconds: float, at: float) -> Wait:
-    message = f"Limits.seconds={seconds:g} reached"
+    message = f"Limits.seconds={seconds:g} reached; its fork or spawn may have larger limits=akv.Limits(seconds=...)"
     failed = BranchFailed(kind="LimitExceeded", message=message, at=at, branch=(branch,))
     return Wait(seconds=seconds, then=failed)
 

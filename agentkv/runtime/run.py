@@ -157,7 +157,8 @@ class Run(Generic[Output]):
         async with clock.deadline(limit) as deadline:
             await self._loop()
         if deadline.cancelled_caught and self._state.end is None:
-            await self._give_up(LimitExceeded(f"run {self.id!r}: Limits.seconds={limit:g} reached"))
+            remedy = "give the run or its Runtime larger limits=akv.Limits(seconds=...)"
+            await self._give_up(LimitExceeded(f"run {self.id!r}: Limits.seconds={limit:g} reached; {remedy}"))
 
     async def _loop(self) -> None:
         async with anyio.create_task_group() as work:

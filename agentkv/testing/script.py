@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from agentkv.chain import ChatFormat, Message, Piece, Turn
+from agentkv.counted import counted
 from agentkv.engines.base import GenerateRequest
 from agentkv.engines.sim import MODEL_PATH
 from agentkv.engines.sim_output import ScriptedOutput
@@ -45,8 +46,8 @@ class Script:
         if number >= len(turns):
             asks = f"branch {branch!r} of run {run!r}" if branch else f"run {run!r}"
             raise ScriptError(
-                f"{asks} asks for generation {number + 1} ({request.tag!r}), but its script has {len(turns)} turns; "
-                "add a turn or end the run earlier"
+                f"{asks} asks for generation {number + 1} ({request.tag!r}), but its script has "
+                f"{counted(len(turns), 'turn')}; add a turn or end the run earlier"
             )
         self._asked[run, branch] += 1
         return self._write(turns[number])
@@ -54,11 +55,13 @@ class Script:
     def assert_complete(self) -> None:
         """Assert that some run asked, and that each one that did used all turns. Functions have no end."""
         assert not callable(self._turns), "a script that is a function has no last turn"
-        assert self._asked, f"no run asked for any of the script's {sum(map(len, self._turns.values()))} turns"
+        assert self._asked, (
+            f"no run asked for any of the script's {counted(sum(map(len, self._turns.values())), 'turn')}"
+        )
         for run in {run for run, _ in self._asked}:
             asked = sum(self._asked[run, branch] for branch in self._turns)
             written = sum(map(len, self._turns.values()))
-            assert asked == written, f"run {run!r} used {asked} of the script's {written} turns"
+            assert asked == written, f"run {run!r} used {asked} of the script's {counted(written, 'turn')}"
 
     @cached_property
     def _format(self) -> ChatFormat:

@@ -350,10 +350,13 @@ async def test_an_answer_that_does_not_validate_is_asked_for_again(runtime: Open
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
-        (akv.Limits(steps=1), "Limits.steps=1"),
+        (
+            akv.Limits(steps=1),
+            "Limits.steps=1 reached; give the run or its Runtime larger limits=akv.Limits(steps=...)",
+        ),
         (akv.Limits(tool_calls=1), "Limits.tool_calls=1"),
         (akv.Limits(tokens=30), "Limits.tokens=30"),
-        (akv.Limits(seconds=2), "Limits.seconds=2"),
+        (akv.Limits(seconds=2), "Limits.seconds=2 reached; give the run or its Runtime larger limits="),
     ],
 )
 async def test_limits_bound_a_cycle(runtime: Open, store: MemoryStore, limits: akv.Limits, words: str) -> None:

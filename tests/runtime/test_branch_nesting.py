@@ -64,7 +64,11 @@ async def test_branches_of_a_fork_may_be_listed_at_run_time(runtime: Open, store
     ("over", "error", "message"),
     [
         (lambda topics: [], akv.errors.JoinError, "node 'notes' has no branches"),
-        (lambda topics: topics * 9, akv.LimitExceeded, "node 'notes': more branches were listed than limit=16"),
+        (
+            lambda topics: topics * 9,
+            akv.LimitExceeded,
+            "node 'notes': more branches were listed than limit=16; list fewer, or raise it",
+        ),
         (lambda topics: 1 / 0, akv.errors.NodeError, "node 'notes': its over= or prompt= function raised ZeroDivision"),
         (lambda topics: 7, akv.errors.NodeError, "node 'notes': its over= or prompt= function raised TypeError"),
     ],
@@ -167,7 +171,7 @@ async def test_limits_of_a_branch_are_its_own(runtime: Open, store: MemoryStore)
     limits = akv.Limits(seconds=40)
     graph = forked(akv.all_of(on_error="collect"), tools=None, limits=limits)
     result = await finished(runtime, store, graph, turns)
-    assert "safe:\nfailed: Limits.seconds=40 reached" in contents(result)[2]
+    assert "safe:\nfailed: Limits.seconds=40 reached; its fork or spawn may have larger" in contents(result)[2]
     turns = {**looking({"cheap": 1, "safe": 1, "fast": 1}), "ways.safe": [say("At once.")]}
     graph = forked(akv.all_of(), tools=None, limits=akv.Limits(steps=1), on_error="drop")
     result = await finished(runtime, store, graph, turns)

@@ -94,7 +94,9 @@ def test_each_run_has_its_own_place_in_the_script(format_: ChatFormat) -> None:
 def test_a_script_that_ends_too_early_names_run_and_length() -> None:
     script = Script([say("one")])
     script(request("r1/plan/1"))
-    with pytest.raises(ScriptError, match=r"run 'r1' asks for generation 2 \('r1/replan/1'\), .* has 1 turns"):
+    with pytest.raises(
+        ScriptError, match=r"run 'r1' asks for generation 2 \('r1/replan/1'\), .* has 1 turn; add a turn or end"
+    ):
         script(request("r1/replan/1"))
 
 
