@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from vllm.v1.engine import EngineCoreOutput, FinishReason
 from agentkv.kv import Directive, KVPolicy, LiveRequests, Rejected
 from agentkv.plugin.holder import PoolHolder
 
-__all__ = ("EXTRA_ARG", "KVManager")
+__all__ = ("EXTRA_ARG", "KVManager", "undrafted")
 
 logger = init_logger("agentkv.plugin")
 T = TypeVar("T")
@@ -28,14 +28,17 @@ class KVManager:
     """Owns the policy inside an engine process. Nothing that a client sends makes it raise into vLLM.
 
     ``off`` is called with the reason when too many of its own errors have been caught: the scheduler goes on
-    as vLLM's. ``fcfs``: whether vLLM schedules first come, first served. ``tier_off``: why a second tier that was
-    asked for is not there.
+    as vLLM's. ``fcfs``: whether vLLM schedules first come, first served. ``chunked``: whether it may compute prompts in
+    pieces. ``tier_off``: why a second tier that was asked for is not there.
     """
 
-    def __init__(self, policy: KVPolicy, holder: PoolHolder, off: Callable[[str], None], *, fcfs: bool) -> None:
+    def __init__(
+        self, policy: KVPolicy, holder: PoolHolder, off: Callable[[str], None], *, fcfs: bool, chunked: bool = True
+    ) -> None:
         self.policy = policy
         self.holder = holder
         self.fcfs = fcfs
+        self.chunked = chunked
         self.requests: LiveRequests[Any] = LiveRequests(policy)
         self.shares = policy.shares
         self.directives = self.requests.directives
@@ -152,7 +155,7 @@ class KVManager:
         """Take note of the requests that start in ``step``, and of what they found cached."""
         work = self.policy.work
         if self.directives:
-            self.shares.planned(step, step.num_scheduled_tokens.items(), self.now())
+            self.shares.planned(step, undrafted(step), self.now())
         for new in step.scheduled_new_reqs:
             if new.req_id in self.directives:
                 work.started(new.req_id, new.num_computed_tokens)
@@ -188,9 +191,10 @@ class KVManager:
             given = self.shares.prefetch(num_new_tokens)
             if given:
                 self.requests.in_step.add(name)
-            return given
-        # Of one that decodes, a single token is asked for; a preempted one starts anew.
-        cold = num_new_tokens > 1 and not self.requests.is_resume(name)
+            return given if self.chunked or not given else num_new_tokens
+        # Of one that decodes, a single token is asked for, and its drafts; a preempted one starts anew.
+        prompt = num_new_tokens - len(request.spec_token_ids) > 1
+        cold = prompt and self.chunked and not self.requests.is_resume(name)
         return self.shares.cold(num_new_tokens) if cold else num_new_tokens
 
     def answer_dropped(self, request: Any, reason: str) -> None:
@@ -243,6 +247,12 @@ class KVManager:
         pool, free = self.holder.pool_blocks, self.holder.free_blocks
         worthless = self.holder.worthless(pool)
         return {"running": pool - free - self._table.held, "cached": free - worthless, "free": worthless}
+
+
+def undrafted(step: Any) -> Iterator[tuple[str, int]]:
+    """Requests and the tokens that a step computes for each, less those of drafts: one for a sequence that decodes."""
+    drafts = step.scheduled_spec_decode_tokens
+    return ((name, tokens - len(drafts.get(name, ()))) for name, tokens in step.num_scheduled_tokens.items())
 
 
 def _full_cached(blocks: Iterable[Any], request: Any, block_size: int) -> list[Any]:

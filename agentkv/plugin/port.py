@@ -5,7 +5,7 @@ from typing import Any
 from agentkv.kv import PolicySettings, StepTimer, Tier
 from agentkv.plugin.commands import Command, Ended, TierReport
 from agentkv.plugin.connector import TierConnector, slots_of
-from agentkv.plugin.manager import KVManager
+from agentkv.plugin.manager import KVManager, undrafted
 
 __all__ = ("SchedulerPort", "open_port", "tier_slots")
 
@@ -92,7 +92,7 @@ class SchedulerPort:
 
     def planned(self, output: Any) -> None:
         """A step goes to the workers."""
-        prompt = sum(tokens for tokens in output.num_scheduled_tokens.values() if tokens > 1)
+        prompt = sum(tokens for _, tokens in undrafted(output) if tokens > 1)
         self._steps.planned(output, prompt, self._kv.now())
 
     def answered(self, output: Any) -> None:

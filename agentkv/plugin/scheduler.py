@@ -86,7 +86,8 @@ class SyncAgentScheduler(Scheduler):
             slots=slots,
         )
         fcfs = self.policy == SchedulingPolicy.FCFS
-        kv = self.kv = KVManager(policy, holder, self._turn_off, fcfs=fcfs)
+        chunked = self.scheduler_config.enable_chunked_prefill
+        kv = self.kv = KVManager(policy, holder, self._turn_off, fcfs=fcfs, chunked=chunked)
         kv.tier_off, self._dropped = why, kv.dropped
         self._port = open_port(self, kv)
         self._room = RoomMaker(self, kv, self._drop_prefetch)

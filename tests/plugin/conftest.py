@@ -70,6 +70,7 @@ class Core:
         settings: dict[str, Any] | None = None,
         tier_blocks: int = 0,
         beside: tuple[str, ...] = (),
+        chunked: bool = True,
     ) -> None:
         init_none_hash(sha256)
         self.depth = depth if depth is not None else (2 if asynchronous else 1)
@@ -81,6 +82,7 @@ class Core:
             vllm_config.kv_transfer_config = _connectors(beside)
             vllm_config.scheduler_config.disable_hybrid_kv_cache_manager = True
         vllm_config.cache_config.num_gpu_blocks = blocks
+        vllm_config.scheduler_config.enable_chunked_prefill = chunked
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=32, dtype=torch.float32)
         bare = ForcingScheduler if forcing else AsyncScheduler if asynchronous else Scheduler
         cls = bare if stock else ForcingAgentScheduler if forcing else AgentScheduler
