@@ -68,7 +68,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             top_p,
             max_tokens,
             retries,
-            read_output_type(output, name),
+            read_output_type(output, f"agent {name!r}"),
         )
 
     @property

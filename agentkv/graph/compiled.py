@@ -84,7 +84,7 @@ class CompiledGraph(Generic[DepsT, OutputT]):
     @cached_property
     def output_type(self) -> OutputType:
         """How the text of an answer is read."""
-        return read_output_type(self.output, self.name)
+        return read_output_type(self.output, f"graph {self.name!r}")
 
     @cached_property
     def breadth(self) -> int:

@@ -8,10 +8,11 @@ from typing import Annotated, Any, get_args, get_origin
 
 import attrs
 from attrs import field, frozen
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic import create_model as pydantic_model
 
 from agentkv.errors import ModelOutputError, NodeError, SetupError
+from agentkv.raised import guarded
 from agentkv.tools.schema import canonical_schema
 
 __all__ = ("OutputType", "read_output_type")
@@ -21,38 +22,46 @@ _SHOWN_PROBLEMS = 5
 
 @frozen
 class OutputType:
-    """``schema`` is the JSON schema that constrains an answer, None where any text is one."""
+    """``schema`` is the JSON schema that constrains an answer, None where any text is one.
+
+    ``whose`` names in messages who gives it.
+    """
 
     schema: Mapping[str, Any] | None
     adapter: TypeAdapter[Any] | None = field(repr=False, eq=False)
+    whose: str = field(eq=False)
 
     def validate(self, text: str) -> Any:
-        """The value that ``text`` stands for. Raises ``ModelOutputError`` naming each wrong field."""
+        """The value that ``text`` stands for.
+
+        Raises ``ModelOutputError`` naming each wrong field, ``NodeError`` where the type's own validation raises.
+        """
         if self.adapter is None:
             return text
-        try:
-            return self.adapter.validate_json(text)
-        except ValidationError as error:
-            raise ModelOutputError(_explain(error)) from error
-        except Exception as error:
-            # a validator of the user's may raise anything
-            raise NodeError(f"the output type's own validation raised {type(error).__name__}: {error}") from error
+        # a validator of the user's may raise anything
+        with guarded(f"{self.whose}: the output type's own validation", NodeError):
+            try:
+                return self.adapter.validate_json(text)
+            except ValidationError as error:
+                wrong = error
+        raise ModelOutputError(_explain(wrong)) from wrong
 
 
-def read_output_type(output: Any, agent: str) -> OutputType:
-    """Read what an answer of ``agent`` must be: ``str``, or any type that pydantic or attrs can build from JSON.
+def read_output_type(output: Any, whose: str) -> OutputType:
+    """Read what an answer of ``whose`` must be: ``str``, or any type that pydantic or attrs can build from JSON.
 
-    Raises ``SetupError`` naming the agent and the type.
+    ``whose`` names an agent or a graph in messages. Raises ``SetupError`` naming it and the type.
     """
     if output is str:
-        return OutputType(None, None)
+        return OutputType(None, None, whose)
     try:
         adapter = TypeAdapter(_for_pydantic(output, ()))
-        return OutputType(canonical_schema(adapter.json_schema()), adapter)
-    except (PydanticUserError, TypeError, NameError) as error:
-        reason = (str(error).splitlines() or [""])[0]
+        return OutputType(canonical_schema(adapter.json_schema()), adapter, whose)
+    except Exception as error:
+        # of what is no type, pydantic raises anything
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise SetupError(
-            f"agent {agent!r}: output={output!r} cannot be read from JSON ({reason}); use str, a pydantic model, "
+            f"{whose}: output={output!r} cannot be read from JSON ({reason}); use str, a pydantic model, "
             "a dataclass, an attrs class, a TypedDict, or a type made of these"
         ) from error
 

@@ -1,12 +1,11 @@
 """The user's functions about branches: listing them at run time, and choosing one."""
 
-from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from typing import Any
 
 from agentkv.errors import NodeError
 from agentkv.graph import Branches, Join, Winner, label_branches
+from agentkv.raised import guarded
 from agentkv.runtime.events import BranchChosen, BranchesListed
 from agentkv.runtime.program import Program
 from agentkv.runtime.state import Choose, ListBranches
@@ -24,20 +23,16 @@ async def list_branches(program: Program, command: ListBranches, now: Now) -> Br
     assert node.over is not None
     assert node.prompt is not None
     given = command.text if command.speaker is None else _answer(program, command.speaker, command.text)
-    try:
-        listed: Iterable[Any] = node.over(given)
-        if isinstance(listed, str | bytes | Mapping):
-            kind = type(listed).__name__
-            raise NodeError(f"node {node.name!r}: its over= function returned a {kind}; return a list of items")
+    with guarded(f"node {node.name!r}: its over= function", NodeError):
+        listed: object = node.over(given)
+    if isinstance(listed, str | bytes | Mapping) or not isinstance(listed, Iterable):
+        kind = type(listed).__name__
+        raise NodeError(f"node {node.name!r}: its over= function returned a {kind}; return a list of items")
+    with guarded(f"node {node.name!r}: what its over= function returned", NodeError):
         # One above the limit ends the run already: there may be no end to them.
         items = list(islice(listed, node.limit + 1))
+    with guarded(f"node {node.name!r}: its prompt= function", NodeError):
         texts: list[object] = [node.prompt(item) for item in items]
-    except NodeError:
-        raise
-    except (Exception, CancelledError) as error:
-        raise NodeError(
-            f"node {node.name!r}: its over= or prompt= function raised {type(error).__name__}: {error}"
-        ) from error
     labels = label_branches(items, named=node.kind == "spawn")
     pairs = tuple((clean_text(label), _text(node, text)) for label, text in zip(labels, texts, strict=True))
     return BranchesListed(node=node.name, branches=pairs, at=now(), branch=command.branch)
@@ -61,10 +56,8 @@ async def choose(program: Program, command: Choose, now: Now) -> BranchChosen:
     assert isinstance(join.strategy, Winner)
     assert join.strategy.choose is not None
     outputs = dict(command.outputs)
-    try:
+    with guarded(f"join {join.name!r}: its choose= function", NodeError):
         label: object = join.strategy.choose(outputs)
-    except (Exception, CancelledError) as error:
-        raise NodeError(f"join {join.name!r}: its choose= function raised {type(error).__name__}: {error}") from error
     if not isinstance(label, str) or label not in outputs:
         raise NodeError(f"join {join.name!r}: its choose= function returned {label!r}; there are {', '.join(outputs)}")
     return BranchChosen(node=join.name, label=label, at=now(), branch=command.branch)

@@ -1,6 +1,5 @@
 """Runs tool calls, one task each, and reports exactly one result for each."""
 
-from asyncio import CancelledError
 from collections.abc import Callable
 from math import inf
 from typing import Any
@@ -13,6 +12,7 @@ from agentkv.errors import AgentKVError, NodeError, ToolError
 from agentkv.follow import PredictedResult
 from agentkv.graph import END, CallResult, Node
 from agentkv.graph.path import Path
+from agentkv.raised import guarded, shown
 from agentkv.runtime.events import CallFinished, CallStarted
 from agentkv.runtime.program import Program
 from agentkv.runtime.session import Session
@@ -61,7 +61,7 @@ class Dispatcher:
             self._report(ToolError(f"tool {tool.name!r}: its task was cancelled by something other than its run"))
             return
         except BaseException as error:  # noqa: BLE001 - whatever a tool raises ends its run, and nothing else
-            failed = ToolError(f"tool {tool.name!r} raised {type(error).__name__}")
+            failed = ToolError(f"tool {tool.name!r} raised {shown(error)}")
             failed.__cause__ = error
             self._report(failed)
             return
@@ -129,14 +129,9 @@ class Dispatcher:
         if node is None or node.render is None:
             return outcome
         call = command.call
-        try:
-            text = node.render(
-                CallResult(name=call.name, arguments=call.arguments, text=outcome.whole, status=outcome.status)
-            )
-        except (Exception, CancelledError) as error:
-            raise NodeError(
-                f"observe node {node.name!r}: its render function raised {type(error).__name__}: {error}"
-            ) from error
+        result = CallResult(name=call.name, arguments=call.arguments, text=outcome.whole, status=outcome.status)
+        with guarded(f"observe node {node.name!r}: its render function", NodeError):
+            text = node.render(result)
         if not isinstance(text, str):
             raise NodeError(f"observe node {node.name!r}: its render function returned {type(text).__name__}, not str")
         return evolve(outcome, text=clean_text(text), note="")

@@ -1,6 +1,5 @@
 """What there is of tool results that are not there yet: the text of streams so far, and guesses."""
 
-from asyncio import CancelledError
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +8,7 @@ from attrs import Factory, define, evolve
 from agentkv.errors import ToolError
 from agentkv.follow import Memo, PredictedResult
 from agentkv.graph.path import Path
+from agentkv.raised import guarded
 from agentkv.runtime.branching import inside
 from agentkv.runtime.program import Program
 from agentkv.runtime.rendering import tips
@@ -105,12 +105,8 @@ def guess(tool: Tool[Any, ..., Any], call: ToolCall, memo: Memo | None) -> Predi
     Raises ``ToolError`` where the hook raises, or returns what is no text.
     """
     if tool.predict is not None:
-        try:
+        with guarded(f"tool {tool.name!r}: its predict function", ToolError):
             text: object = tool.predict(call)
-        except (Exception, CancelledError) as error:
-            raise ToolError(
-                f"tool {tool.name!r}: its predict function raised {type(error).__name__}: {error}"
-            ) from error
         if not isinstance(text, str | None):
             returned = type(text).__qualname__
             raise ToolError(f"tool {tool.name!r}: its predict function returned a {returned}; return str or None")

@@ -20,6 +20,7 @@ from agentkv.errors import (
     StoreError,
 )
 from agentkv.graph.path import Path, place
+from agentkv.raised import shown
 from agentkv.report import RunReport
 from agentkv.runtime.events import (
     BranchFailed,
@@ -188,15 +189,14 @@ class Run(Generic[Output]):
             self._inbox.put(news)
         elif branch:
             # Whether that ends the run is for the join to say.
-            kind, message = type(news).__name__, str(news)
-            self._inbox.put(BranchFailed(kind=kind, message=message, at=self._now(), branch=branch))
+            self._inbox.put(BranchFailed(kind=_kind(news), message=str(news), at=self._now(), branch=branch))
         else:
             self._inbox.put(self._failure(news))
 
     def _failure(self, error: AgentKVError) -> RunFailed:
         # The first one to be noted is the one that ends the run.
         self._cause = self._cause or error
-        return RunFailed(kind=type(error).__name__, message=str(error), at=self._now())
+        return RunFailed(kind=_kind(error), message=str(error), at=self._now())
 
     async def _journal(self, event: Event) -> None:
         # Shielded: a cancelled append may or may not have been written, and the next would not know its number.
@@ -252,10 +252,15 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
+def _kind(error: AgentKVError) -> str:
+    """The name of the class in ``agentkv.errors`` that ``error`` is of: users derive from these."""
+    return next(cls.__name__ for cls in type(error).__mro__ if cls.__module__ == errors.__name__)
+
+
 def _as_ours(run_id: str, error: BaseException) -> AgentKVError:
     """``error`` if it was raised on purpose, else one that says what nobody meant to be raised."""
     if isinstance(error, AgentKVError):
         return error
-    failed = RunError(f"run {run_id!r} failed unexpectedly: {type(error).__name__}: {error}")
+    failed = RunError(f"run {run_id!r} failed unexpectedly: {shown(error)}")
     failed.__cause__ = error
     return failed

@@ -22,7 +22,7 @@ from agentkv.runtime.program import Program, make_program
 from agentkv.runtime.result import Result
 from agentkv.runtime.run import Run
 from agentkv.runtime.services import Order, share
-from agentkv.store import Store, kept_memos, open_store
+from agentkv.store import Store, kept_memos, open_store, opened
 from agentkv.tools import clean_text
 
 __all__ = ("RunOptions", "Runnable", "Runtime", "compiled")
@@ -93,13 +93,12 @@ class Runtime:
         if self._stack is not None:
             raise SetupError("the runtime is open already; share it, or make another akv.Runtime(...)")
         async with AsyncExitStack() as stack:
-            await self._store.open()
-            stack.push_async_callback(self._store.aclose)
+            store = await stack.enter_async_context(opened(self._store))
             memos = stack.enter_context(kept_memos(self._memo_file, self._kv.memo_bytes))
             engine = open_engine(self._spec, options=self._options, kv=self._engine_kv, progress=self._progress)
             self.engine = engine if engine.started else await stack.enter_async_context(engine)
             self._format = await anyio.to_thread.run_sync(_load_format, self.engine.info.model_path)
-            self._services = share(self.engine, self._store, self._kv, memos)
+            self._services = share(self.engine, store, self._kv, memos)
             await self._services.records.begin()
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)

@@ -14,6 +14,7 @@ from attrs import evolve, frozen
 from pydantic import ValidationError
 
 from agentkv.errors import AgentKVError, ToolError, ToolFailed, ToolRetry
+from agentkv.raised import shown
 from agentkv.tools.arguments import explain
 from agentkv.tools.attended import attended
 from agentkv.tools.call import Outcome, ToolCall
@@ -29,10 +30,6 @@ FAIR = 16
 # Pieces of a stream that may come while no time passes: on a simulated clock, which stands still while a tool works,
 # neither a timeout nor anything else would ever end one that goes on.
 MOST_AT_ONCE = 1_000_000
-
-
-# Characters of an exception's text in the message that ends a run, and in its journal.
-MOST_SAID = 2000
 
 
 class ToolClock(Protocol):
@@ -222,15 +219,8 @@ def _judge(tool: Tool[Any, ..., Any], error: BaseException) -> Outcome:
         return Outcome("retry" if retry else "failed", clean_text(str(leaves[0])) or default)
     if isinstance(error, ToolError):
         raise error
-    said = str(error)
-    shown = f"{type(error).__name__}: {_shortened(said)}" if said else type(error).__name__
     remedy = "raise ToolRetry or ToolFailed for what the model should hear of"
-    raise ToolError(f"tool {tool.name!r} raised {shown}; {remedy}") from error
-
-
-def _shortened(said: str) -> str:
-    """What an exception says, which may hold all that a server sent; the exception itself is the error's cause."""
-    return said if len(said) <= MOST_SAID else f"{said[:MOST_SAID]} ... and {len(said) - MOST_SAID:,} more characters"
+    raise ToolError(f"tool {tool.name!r} raised {shown(error)}; {remedy}") from error
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

@@ -11,7 +11,7 @@ __all__ = ("check",)
 # Lowest first. Parts of one row do not import each other.
 ORDER = (
     ("errors",),
-    ("bounds", "common_prefix", "counted"),
+    ("bounds", "common_prefix", "counted", "raised"),
     ("config",),
     ("tools", "kv", "stream"),
     ("chain",),

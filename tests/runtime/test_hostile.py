@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from pydantic import BaseModel, field_validator
 
 import agentkv as akv
 from agentkv.runtime import joining
@@ -45,8 +46,8 @@ def cancels(*_: Any) -> Any:
     [
         (forked(akv.winner(choose=lambda outputs: ["1"])), r"join 'best': its choose= function returned \['1'\]"),  # type: ignore[arg-type,return-value]
         (forked(akv.winner(choose=cancels)), "join 'best': its choose= function raised CancelledError"),
-        (forked(akv.all_of(), over=cancels), "node 'ways': its over= or prompt= function raised CancelledError"),
-        (forked(akv.all_of(), prompt=cancels), "node 'ways': its over= or prompt= function raised CancelledError"),
+        (forked(akv.all_of(), over=cancels), "node 'ways': its over= function raised CancelledError"),
+        (forked(akv.all_of(), prompt=cancels), "node 'ways': its prompt= function raised CancelledError"),
         (forked(akv.all_of(), over=lambda text: "abc"), "node 'ways': its over= function returned a str"),
         (forked(akv.all_of(), over=lambda text: {"a": 1}), "node 'ways': its over= function returned a dict"),
     ],
@@ -55,6 +56,47 @@ async def test_a_function_about_branches_that_goes_wrong_is_named(
     runtime: Open, store: MemoryStore, target: Any, said: str
 ) -> None:
     async with runtime(Script(lambda prompt, tag: say("So."))) as rt, rt.start(target, "Go") as run:
+        with pytest.raises(akv.errors.NodeError, match=said):
+            await run.result()
+        await check_journal(store, run)
+
+
+class SpeechlessError(Exception):
+    def __str__(self) -> str:
+        raise self
+
+
+class Answer(BaseModel):
+    n: int
+
+    @field_validator("n")
+    @classmethod
+    def check(cls, n: int) -> int:
+        raise {1: SpeechlessError, 2: asyncio.CancelledError, 3: GeneratorExit}[n]
+
+
+def speechless(*_: Any) -> Any:
+    raise SpeechlessError
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (forked(akv.winner(choose=speechless)), "join 'best': its choose= function raised SpeechlessError"),
+        (forked(akv.all_of(), over=speechless), "node 'ways': its over= function raised SpeechlessError"),
+        (forked(akv.all_of(), prompt=speechless), "node 'ways': its prompt= function raised SpeechlessError"),
+        (1, "agent 'clerk': the output type's own validation raised SpeechlessError"),
+        (2, "agent 'clerk': the output type's own validation raised CancelledError"),
+        (3, "agent 'clerk': the output type's own validation raised GeneratorExit"),
+    ],
+)
+async def test_whatever_a_function_raises_ends_its_run_alone(
+    runtime: Open, store: MemoryStore, target: Any, said: str
+) -> None:
+    answer = "So." if isinstance(target, akv.Graph) else f'{{"n": {target}}}'
+    strict = akv.Agent("clerk", instructions="You count.", output=Answer)
+    target = target if isinstance(target, akv.Graph) else strict
+    async with runtime(Script(lambda prompt, tag: say(answer))) as rt, rt.start(target, "Go") as run:
         with pytest.raises(akv.errors.NodeError, match=said):
             await run.result()
         await check_journal(store, run)

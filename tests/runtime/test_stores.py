@@ -1,0 +1,91 @@
+"""Journals that others wrote: whichever way one fails, a run ends in order and gives back what it holds."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+import agentkv as akv
+from agentkv.errors import StoreError
+from agentkv.follow import Way
+from agentkv.kv import PolicySettings
+from agentkv.store import MemoryStore
+from agentkv.testing import Script, call, say
+
+from .conftest import Open, check_idle, managed_sim
+
+
+@akv.tool
+async def look(ctx: akv.Context[None], n: int) -> str:
+    """Look."""
+    await ctx.sleep(n)
+    return "There it is. " * 40
+
+
+clerk = akv.Agent("clerk", instructions="You help. " * 20, tools=[look])
+
+
+class Failing(MemoryStore):
+    """Takes ``most`` events, and then fails as databases do."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    async def append(self, run_id: str, seq: int, event: Mapping[str, Any]) -> None:
+        if seq >= self.most:
+            raise OSError("the disk is gone")
+        await super().append(run_id, seq, event)
+
+
+@pytest.mark.parametrize("most", range(8))
+async def test_a_run_ends_in_order_when_its_journal_fails_at_any_event(most: int) -> None:
+    engine = managed_sim([call("look", n=2), say("Here.")], PolicySettings(), {})
+    async with akv.Runtime(engine, store=Failing(most)) as rt:
+        async with rt.start(clerk, "Go") as run:
+            with pytest.raises(StoreError, match=r"Failing.append\(\) of event \d of run .*OSError: the disk is gone"):
+                await run.result()
+        assert run.report.outcome == "run_failed"
+        await check_idle(rt)
+
+
+class Uncounted(MemoryStore):
+    async def count(self, owner: str, graph: str, ways: Mapping[Way, int]) -> None:
+        raise OSError("no table")
+
+
+async def test_counts_that_cannot_be_kept_cost_no_answer() -> None:
+    graph = akv.Graph("two")
+    first, act = graph.plan("first", clerk), graph.tool("act")
+    last = graph.replan("last", akv.Agent("other", instructions="You end. " * 20), tool_choice="none")
+    graph.path(akv.START, first, act, last)
+    engine = managed_sim([call("look", n=2), say("Here.")], PolicySettings(), {})
+    async with akv.Runtime(engine, store=Uncounted()) as rt:
+        assert (await rt.run(graph, "Go")).output == "Here."
+
+
+async def test_a_store_of_two_runtimes_is_open_until_both_are_closed() -> None:
+    store = MemoryStore()
+    script = Script(lambda prompt, tag: say("Here."))
+    async with akv.Runtime(managed_sim(script, None, {}), store=store) as outer:
+        async with akv.Runtime(managed_sim(script, None, {}), store=store) as inner:
+            assert (await inner.run(clerk, "Go")).output == "Here."
+        assert (await outer.run(clerk, "Go")).output == "Here."
+        assert len(await store.runs()) == 2
+    with pytest.raises(StoreError, match="not open"):
+        await store.runs()
+
+
+class Declined(akv.ToolError):
+    """An error that a user derives from one of ours."""
+
+
+async def test_an_error_of_a_derived_class_is_of_the_class_it_derives_from(runtime: Open) -> None:
+    @akv.tool(name="look")
+    async def pay(n: int) -> str:
+        """Pay."""
+        raise Declined(f"no credit for {n}")
+
+    async with runtime([call("look", n=2), say("Here.")]) as rt:
+        with pytest.raises(akv.ToolError, match="no credit for 2"):
+            await rt.run(akv.Agent("clerk", instructions="You pay.", tools=[pay]), "Go")
