@@ -16,6 +16,8 @@ PREEMPTED: Rank = (0, 0)
 RESUME = 1
 COLD: Rank = (2, 0)
 PREFETCH = 3
+#: Counts of overtaken requests from which on it is asked whose are not wanted any more.
+MANY = 1024
 
 
 def rank_of(directive: Directive | None, *, preempted: bool) -> Rank:
@@ -39,6 +41,7 @@ class WaitingOrder:
     def __init__(self, max_overtakes: int) -> None:
         self._max_overtakes = max_overtakes
         self._overtaken: dict[str, int] = {}
+        self._most = MANY
 
     def place(self, queue: Sequence[T], rank: Rank, *, rank_of: Callable[[T], Rank], name: Callable[[T], str]) -> int:
         """Index in ``queue`` at which a request of ``rank`` enters; it overtakes all from there on."""
@@ -48,16 +51,24 @@ class WaitingOrder:
         self, from_the_end: Iterable[T], rank: Rank, *, rank_of: Callable[[T], Rank], name: Callable[[T], str]
     ) -> list[T]:
         """Whom a request of ``rank`` overtakes that enters a queue, read from its end; the last one first."""
-        passed, empty = [], True
-        for waiting in from_the_end:
-            empty, its = False, name(waiting)
+        passed: list[T] = []
+        stays: list[T] = []
+        queue = iter(from_the_end)
+        for waiting in queue:
+            its = name(waiting)
             if not self._lets_pass(rank_of(waiting), its, rank):
+                stays.append(waiting)
                 break
             self._overtaken[its] = self._overtaken.get(its, 0) + 1
             passed.append(waiting)
-        if empty:
-            self._overtaken.clear()
+        if not (passed or stays) or len(self._overtaken) > self._most:
+            self._forget_all_but(map(name, (*passed, *stays, *queue)))
         return passed
+
+    def _forget_all_but(self, waiting: Iterable[str]) -> None:
+        # Looked at only when at least half of the counts may be of requests that wait no more.
+        self._overtaken = {name: self._overtaken[name] for name in waiting if name in self._overtaken}
+        self._most = max(MANY, 2 * len(self._overtaken))
 
     def _lets_pass(self, its: Rank, name: str, rank: Rank) -> bool:
         if its <= rank:

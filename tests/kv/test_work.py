@@ -45,6 +45,18 @@ def test_nobody_but_a_prefetch_is_passed_for_ever() -> None:
     assert [name for name, _ in line.queue] == ["resume0", "resume1", "resume2", "cold", "resume3", "resume4", "ahead"]
 
 
+def test_a_line_that_is_never_empty_forgets_who_has_left_it_and_nobody_else() -> None:
+    line = Line(max_overtakes=10_000)
+    line.add("ahead", (3, 0))
+    line.add("waits long", (2, 9))
+    for number in range(4000):
+        line.add(f"cold{number}", COLD)
+        line.add(f"resume{number}", (1, 0))
+        del line.queue[:2]
+    assert len(line.order._overtaken) <= 1100
+    assert line.order._overtaken["waits long"] == 8000
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=30))
 def test_with_no_bound_the_line_is_a_stable_sort(ranks: list[Rank]) -> None:
     line = Line(max_overtakes=1000)
