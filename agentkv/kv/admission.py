@@ -112,9 +112,10 @@ class Admission:
         started: list[Ticket] = []
         while (chosen := self._next()) is not None:
             self._pass_over(chosen)
-            first = chosen.admitted_at if chosen.admitted_at is not None else now
-            started.append(self._set(evolve(chosen, state="admitted", admitted_at=first)))
-            started += self._start_children(chosen.token, now)
+            for each in self._family(chosen.token):
+                if each.state != "admitted":
+                    first = now if each.admitted_at is None else each.admitted_at
+                    started.append(self._set(evolve(each, state="admitted", admitted_at=first)))
         return started
 
     def grow(self, token: str, blocks: int) -> Ticket | None:
@@ -165,16 +166,12 @@ class Admission:
 
     def leave(self, token: str, now: float) -> list[Ticket]:
         """End a run and its descendants; returns their tickets."""
-        ticket = self._tickets.get(token)
-        if ticket is None:
-            return []
-        self._remove(ticket)
-        if ticket.admitted_at is not None and ticket.parent is None:
-            life = now - ticket.admitted_at
-            self._mean_life = life if not self._mean_life else 0.8 * self._mean_life + 0.2 * life
-        gone = [ticket]
-        for child in self._children.pop(token, ()):
-            gone += self.leave(child, now)
+        gone = self._family(token)
+        for ticket in gone:
+            self._remove(ticket)
+            if ticket.admitted_at is not None and ticket.parent is None:
+                life = now - ticket.admitted_at
+                self._mean_life = life if not self._mean_life else 0.8 * self._mean_life + 0.2 * life
         return gone
 
     def expire(self, now: float) -> list[Ticket]:
@@ -229,8 +226,9 @@ class Admission:
         else:
             self._out_of_line(ticket)
             self.watch(ticket.token)
-        if ticket.parent is not None and ticket.parent in self._children:
+        if ticket.parent in self._children:
             self._children[ticket.parent].remove(ticket.token)
+        self._children.pop(ticket.token, None)
         self._nothing_fits = False
 
     def _out_of_line(self, ticket: Ticket) -> None:
@@ -293,8 +291,10 @@ class Admission:
             if ticket.parent is None:
                 self._tickets[token] = evolve(ticket, bypassed=ticket.bypassed + 1)
 
-    def _start_children(self, token: str, now: float) -> list[Ticket]:
-        children = [self._tickets[child] for child in self._children.get(token, ())]
-        waiting = [child for child in children if child.state == "queued"]
-        started = [self._set(evolve(child, state="admitted", admitted_at=now)) for child in waiting]
-        return started + [each for child in waiting for each in self._start_children(child.token, now)]
+    def _family(self, token: str) -> list[Ticket]:
+        """A run and its descendants, each behind its parent; a client may nest them as deep as it likes."""
+        found, todo = [], [token] if token in self._tickets else []
+        while todo:
+            found.append(self._tickets[todo.pop()])
+            todo += reversed(self._children.get(found[-1].token, ()))
+        return found

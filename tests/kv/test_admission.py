@@ -89,6 +89,21 @@ def test_the_oldest_run_is_never_paused_however_large_it_grows() -> None:
     assert line.overload() == []
 
 
+@pytest.mark.parametrize("end", ["leave", "expire"])
+def test_runs_within_runs_start_and_end_together_however_deep(end: str) -> None:
+    line = Admission(Allowance(10), max_queued=5000)
+    declare(line, "a", 10)
+    names = ["b", *(f"b{depth}" for depth in range(2000))]
+    for parent, name in zip([None, *names], names, strict=False):
+        declare(line, name, 0 if parent else 10, parent=parent)
+    line.leave("a", 1.0)
+    assert [ticket.token for ticket in line.admit(1.0)] == names, "parents before their children"
+    gone = line.leave("b", 2.0) if end == "leave" else line.expire(1e9)
+    assert [ticket.token for ticket in gone] == names
+    assert (len(line), line.planned, dict(line._children)) == (0, 0, {})
+    line.check_integrity()
+
+
 def test_a_paused_run_goes_on_when_nothing_but_its_children_is_left() -> None:
     line = Admission(Allowance(100))
     declare(line, "old", 50)
