@@ -226,7 +226,7 @@ class Admission:
         else:
             self._out_of_line(ticket)
             self.watch(ticket.token)
-        if ticket.parent in self._children:
+        if ticket.parent is not None and ticket.parent in self._children:
             self._children[ticket.parent].remove(ticket.token)
         self._children.pop(ticket.token, None)
         self._nothing_fits = False
