@@ -167,5 +167,5 @@ def test_whatever_a_configuration_holds_is_read_or_refused(changed: dict[str, An
 
 def test_attention_heads_bound_the_split() -> None:
     ModelShape.read(LLAMA).check_split(8)
-    with pytest.raises(SetupError, match="size 3 does not divide the model's 32 attention heads"):
+    with pytest.raises(SetupError, match="tensor_parallel=3 does not divide the model's 32 attention heads"):
         ModelShape.read(LLAMA).check_split(3)
