@@ -17,7 +17,8 @@ _SHOWN = 64
 def _canonical(text: str) -> str:
     try:
         value = json.loads(text, parse_constant=_refuse)
-        return clean_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+        # A number beyond all floats is read as an infinity, which JSON has no form for.
+        return clean_text(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False))
     except (ValueError, RecursionError):
         return clean_text(text)
 

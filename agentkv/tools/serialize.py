@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from agentkv.errors import ToolError
 
@@ -28,8 +28,8 @@ _REMEDY = "return str, numbers, containers, a dataclass, an attrs class or a pyd
 def dump(value: object) -> str:
     """The text for ``value``: a string as it is, everything else as compact JSON; ``None`` is ``null``.
 
-    Lone surrogates become U+FFFD. Raises ``ToolError`` for bytes, NaN, infinities, circular values and
-    types without a JSON form.
+    Lone surrogates become U+FFFD. Raises ``ToolError`` for bytes, NaN, infinities, circular values, whole numbers
+    of more digits than Python writes, and types without a JSON form.
     """
     if isinstance(value, Enum):
         value = value.value
@@ -49,7 +49,10 @@ def clean_text(text: str) -> str:
 
 
 def _json(plain: object) -> str:
-    return json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    try:
+        return json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError as error:
+        raise ToolError(f"a whole number in it has too many digits ({error}); return it as text") from error
 
 
 def _plain(value: Any) -> Any:  # noqa: C901, PLR0911 - one case a line reads best
@@ -84,12 +87,12 @@ def _other(value: Any) -> Any:
         return _object((item.name, getattr(value, item.name)) for item in attrs.fields(type(value)))
     try:
         return _plain(to_jsonable_python(value))
-    except (PydanticSerializationError, UnicodeError, ValueError) as error:
+    except ValueError as error:
         raise _no_form(value) from error
 
 
 def _number(value: float | Decimal) -> float | str:
-    if not math.isfinite(value):
+    if not (value.is_finite() if isinstance(value, Decimal) else math.isfinite(value)):
         raise ToolError(f"{value} has no JSON form; return None or a string where a number is missing")
     return str(value) if isinstance(value, Decimal) else value
 
@@ -107,7 +110,7 @@ def _object(items: Any) -> dict[str, Any]:
 def _key(key: Any) -> str:
     plain = _plain(key)
     if isinstance(plain, int) and not isinstance(plain, bool):
-        return str(plain)
+        return _json(plain)
     if not isinstance(plain, str):
         raise ToolError(f"a {_type_name(key)} cannot be a key in JSON; use strings")
     return plain
@@ -118,7 +121,7 @@ def _model(value: BaseModel) -> Any:
     try:
         dumped = value.model_dump(mode="json")
         return _plain(_settled(dumped, value.model_dump()))
-    except (PydanticSerializationError, UnicodeError) as error:
+    except ValueError as error:  # also where the model contains itself
         raise _no_form(value) from error
 
 

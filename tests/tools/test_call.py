@@ -13,7 +13,9 @@ def test_arguments_are_compact_and_keep_the_order_of_the_model() -> None:
     assert call.arguments == '{"b":1,"a":[1.0,"å",null]}'
 
 
-@pytest.mark.parametrize("text", ["", "{", "{'a': 1}", '{"a": NaN}', '{"a": 1} trailing', "[" * 100_000, "1" * 5000])
+@pytest.mark.parametrize(
+    "text", ["", "{", "{'a': 1}", '{"a": NaN}', '{"a": 1} trailing', "[" * 100_000, "1" * 5000, '{"a": 1e999}']
+)
 def test_text_that_is_not_json_is_kept(text: str) -> None:
     assert ToolCall("call_0001", "find", text).arguments == text
 

@@ -110,7 +110,7 @@ def test_a_type_without_json_form_is_refused_by_name(value: object) -> None:
         dump(value)
 
 
-@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf"), Decimal("NaN"), Decimal("Infinity")])
+@pytest.mark.parametrize("number", [float("nan"), -float("inf"), Decimal("sNaN"), Decimal("NaN"), Decimal("Infinity")])
 def test_numbers_without_json_form_are_refused(number: object) -> None:
     class Reading(BaseModel):
         value: Any
@@ -125,6 +125,23 @@ def test_a_value_that_contains_itself_is_refused() -> None:
     loop.append(loop)
     with pytest.raises(ToolError, match="contains itself"):
         dump(loop)
+
+
+class Linked(BaseModel):
+    next: Any = None
+
+
+def test_a_model_that_contains_itself_is_refused() -> None:
+    loop = Linked()
+    loop.next = [loop]
+    with pytest.raises(ToolError, match="a Linked has no JSON form"):
+        dump(loop)
+
+
+def test_a_number_that_python_does_not_write_is_refused() -> None:
+    for value in (10**5000, {10**5000: 1}, [Linked(next=10**5000)]):
+        with pytest.raises(ToolError, match="too many digits"):
+            dump(value)
 
 
 @pytest.mark.parametrize("mapping", [{1: "a", "1": "b"}, {Colour.RED: 1, "red": 2}])

@@ -182,7 +182,7 @@ def untrusted(text: str) -> Piece:
 def arguments_text(call: ToolCall) -> str:
     """A call's arguments with the spacing that templates give JSON; text that is no JSON as it is."""
     try:
-        return json.dumps(json.loads(call.arguments), ensure_ascii=False)
+        return json.dumps(json.loads(call.arguments), ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):
         return call.arguments
 
