@@ -97,7 +97,13 @@ class VirtualClock:
         return self._now
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Timer:
-        """Call ``callback`` in the event loop at ``when`` (a time gone by: as soon as the loop is quiet)."""
+        """Call ``callback`` in the event loop at ``when`` (a time gone by: as soon as the loop is quiet).
+
+        Raises ``ValueError`` for NaN.
+        """
+        if math.isnan(when):
+            # Timers of all others would be in no order beside it.
+            raise ValueError("a moment must not be NaN")
         driver = _Driver.current()
         timer = Timer(self, max(when, self._now), self._created, callback)
         self._created += 1
@@ -108,7 +114,6 @@ class VirtualClock:
     async def sleep(self, seconds: float) -> None:
         """Return after ``seconds`` of simulated time. Raises ``ValueError`` for NaN, as asyncio does."""
         if math.isnan(seconds):
-            # Timers of all others would be in no order beside it.
             raise ValueError("seconds must not be NaN")
         if seconds <= 0:
             await anyio.lowlevel.checkpoint()
@@ -127,11 +132,14 @@ class VirtualClock:
 
     @asynccontextmanager
     async def deadline(self, seconds: float | None) -> AsyncIterator[anyio.CancelScope]:
-        """Cancel the body after ``seconds`` of simulated time (None: never)."""
+        """Cancel the body after ``seconds`` of simulated time (None: never). Raises ``ValueError`` for NaN."""
+        if seconds is not None and math.isnan(seconds):
+            raise ValueError("seconds must not be NaN")
         with anyio.CancelScope() as scope:
             if seconds is not None and seconds <= 0:
                 scope.cancel()
-            if seconds is None or seconds <= 0:
+            # At the end of time there is no timer: with nothing else to do, time would come to its end.
+            if seconds is None or seconds <= 0 or seconds == math.inf:
                 yield scope
                 return
             timer = self.call_at(self._now + seconds, scope.cancel)

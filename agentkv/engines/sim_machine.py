@@ -3,11 +3,20 @@
 from math import inf
 from typing import Any, Protocol, TypedDict
 
-from attrs import evolve, frozen
+from attrs import asdict, evolve, frozen
 
 from agentkv.errors import EngineStartError
 
-__all__ = ("MOST_BLOCKS", "Machine", "MachineOptions", "StepCost", "Work", "find_machine", "machine_with")
+__all__ = (
+    "MOST_BLOCKS",
+    "Machine",
+    "MachineOptions",
+    "StepCost",
+    "Work",
+    "find_machine",
+    "machine_with",
+    "option_problem",
+)
 
 
 class Work(Protocol):
@@ -167,16 +176,14 @@ def _check(given: dict[str, Any]) -> None:
         if name not in MachineOptions.__annotations__:
             known = ", ".join(MachineOptions.__annotations__)
             raise EngineStartError(f"the simulator has no option {name!r}; it has {known}")
-        if problem := _problem(name, value):
+        if problem := option_problem(name, value):
             raise EngineStartError(f"{name}={value!r} {problem}")
 
 
-def _problem(name: str, value: object) -> str:
+def option_problem(name: str, value: object) -> str:
     """Why an option cannot have this value; empty if it can."""
     if name == "cost":
-        if not isinstance(value, StepCost):
-            return "must be a StepCost"
-        return "" if value.base_s > 0 else "must have base_s above 0: a step that takes no time never ends"
+        return _cost_problem(value) if isinstance(value, StepCost) else "must be a StepCost"
     if name == "async_scheduling":
         return "" if isinstance(value, bool) else "must be True or False"
     if isinstance(value, bool):
@@ -188,3 +195,10 @@ def _problem(name: str, value: object) -> str:
     if name == "pool_blocks" and isinstance(value, int) and value > MOST_BLOCKS:
         return f"is more than the simulator keeps books of: give at most {MOST_BLOCKS}"
     return "" if isinstance(value, int) and value >= 1 else "must be a whole number of at least 1"
+
+
+def _cost_problem(cost: StepCost) -> str:
+    for name, seconds in asdict(cost).items():
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < inf:
+            return f"must have {name} of 0 seconds or more, and no {seconds!r}"
+    return "" if cost.base_s > 0 else "must have base_s above 0: a step that takes no time never ends"

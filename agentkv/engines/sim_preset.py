@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import asdict, fields
 
-from agentkv.engines.sim_machine import Machine, StepCost, find_machine
+from agentkv.engines.sim_machine import Machine, StepCost, find_machine, option_problem
 from agentkv.errors import EngineStartError
 
 __all__ = ("PRESET_SCHEMA", "find_preset", "preset_json", "read_preset")
@@ -39,7 +39,11 @@ def read_preset(path: Path) -> Machine:
     found.pop("fitted", None)
     cost = _numbers(path, found.pop("cost", None), {field.name for field in fields(StepCost)})
     names = {field.name for field in fields(Machine)} - {"cost"}
-    return Machine(cost=StepCost(**cost), **_numbers(path, found, names))
+    values = {"cost": StepCost(**cost), **_numbers(path, found, names)}
+    for name, value in values.items():
+        if problem := option_problem(name, value):
+            raise EngineStartError(f"preset {str(path)!r}: {name}={value!r} {problem}")
+    return Machine(**values)
 
 
 def _numbers(path: Path, found: Any, names: set[str]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Simulated copies between the pool and host memory: each direction moves bytes at the machine's bandwidth."""
 
 from collections.abc import Callable
+from math import inf
 
 from agentkv.engines.clock import Timer, VirtualClock
 from agentkv.engines.sim_machine import Machine
@@ -61,7 +62,8 @@ def make_copies(
     if tier is None:
         return None
     # What a real engine has to measure is known here.
-    tier.cost.prefill_rate, tier.cost.bandwidth = 1 / machine.cost.prefill_token_s, machine.host_bandwidth
+    per_token = machine.cost.prefill_token_s
+    tier.cost.prefill_rate, tier.cost.bandwidth = 1 / per_token if per_token else inf, machine.host_bandwidth
     tier.cost.latency = 2 * max(machine.cost.base_s + machine.cost.prefill_launch_s, machine.cost.prefill_host_s)
     block_bytes = machine.kv_bytes_per_token * machine.block_size
     return SimCopies(tier, clock, block_bytes=block_bytes, bandwidth=machine.host_bandwidth, landed=landed)

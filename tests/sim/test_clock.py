@@ -259,11 +259,27 @@ async def test_the_real_clock_runs_in_real_time() -> None:
     assert not scope.cancelled_caught
 
 
-async def test_time_never_comes_to_the_end_of_a_sleep_for_ever() -> None:
+@pytest.mark.parametrize("limit", [None, float("inf")])
+async def test_time_never_comes_to_the_end_of_a_sleep_for_ever(limit: float | None) -> None:
     clock = VirtualClock()
+
+    async def sleep_for_ever() -> None:
+        async with clock.deadline(limit):
+            await clock.sleep(float("inf"))
+
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(clock.sleep, float("inf"))
+        tasks.start_soon(sleep_for_ever)
         await clock.sleep(5)
         await anyio.sleep(0.02)
         assert clock.now() == 5
         tasks.cancel_scope.cancel()
+
+
+async def test_no_timer_stands_at_a_moment_that_is_no_number() -> None:
+    clock, nan = VirtualClock(), float("nan")
+    with pytest.raises(ValueError, match="NaN"):
+        clock.call_at(nan, print)
+    with pytest.raises(ValueError, match="NaN"):
+        async with clock.deadline(nan):
+            pass
+    assert clock.pending == 0

@@ -1,7 +1,9 @@
 """The simulated engine through its contract: counts, times, ends, failures."""
 
+import json
 import time
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -10,8 +12,9 @@ import pytest
 from agentkv.engines.base import Delta, Engine, GenerateRequest, PrefillRequest
 from agentkv.engines.clock import VirtualClock
 from agentkv.engines.sim import SimEngine
-from agentkv.engines.sim_machine import StepCost
+from agentkv.engines.sim_machine import StepCost, find_machine
 from agentkv.engines.sim_output import ScriptedOutput
+from agentkv.engines.sim_preset import preset_json
 from agentkv.errors import EngineError, EngineStartError, EngineUnavailable, ScriptError
 
 
@@ -304,11 +307,24 @@ async def test_engines_can_share_a_clock(ask: Any) -> None:
         ({"stream_interval": 0}, "stream_interval=0 must be at least 1"),
         ({"pool_blocks": 4, "max_model_len": 129}, "max_model_len=129 does not fit a pool of 4 blocks of 32 tokens"),
         ({"cost": StepCost(base_s=0.0, prefill_token_s=1.0)}, "a step that takes no time never ends"),
+        ({"cost": StepCost(base_s=float("inf"), prefill_token_s=1.0)}, "base_s of 0 seconds or more, and no inf"),
+        ({"cost": StepCost(base_s=0.1, prefill_token_s=-1.0)}, "must have prefill_token_s of 0 seconds or more"),
+        ({"cost": StepCost(base_s=0.1, prefill_token_s=1.0, decode_seq_s=float("nan"))}, "must have decode_seq_s of 0"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(EngineStartError, match=message):
         SimEngine(count_up, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("block_size", 0), ("pool_blocks", 1.5), ("host_bandwidth", 0), ("async_scheduling", 2)]
+)
+def test_a_file_of_a_machine_that_cannot_be_is_refused(tmp_path: Path, name: str, value: float) -> None:
+    file = tmp_path / "machine.json"
+    file.write_text(json.dumps({**preset_json(find_machine("cpu")), name: value}), encoding="utf-8")
+    with pytest.raises(EngineStartError, match=f"machine.json': {name}={value} must be"):
+        SimEngine(count_up, preset=str(file))
 
 
 def test_another_block_size_keeps_the_pools_tokens() -> None:
