@@ -10,9 +10,10 @@ from typing import get_args
 from agentkv import __version__
 from agentkv.cli import advise, bench, capacity, doctor, graph, run
 from agentkv.cli.engine_options import add_engine_option
+from agentkv.cli.failure import tell
 from agentkv.cli.terminate import Terminated
 from agentkv.config import TransferMode
-from agentkv.errors import AgentKVError, SetupError
+from agentkv.errors import AgentKVError
 
 __all__ = ("main",)
 
@@ -37,12 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         return _reader_gone()
-    except SetupError as error:
-        print(f"agentkv: {error}", file=sys.stderr)
-        return 2
     except AgentKVError as error:
-        print(f"agentkv: {type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+        return tell(error)
     except KeyboardInterrupt:
         print("agentkv: interrupted", file=sys.stderr)
         return 130

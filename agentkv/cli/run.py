@@ -5,13 +5,17 @@ import json
 import sys
 from typing import Any
 
+from attrs import frozen
+
 from agentkv.cli.engine_options import parse_engine_options
+from agentkv.cli.failure import tell
 from agentkv.cli.load import Target, load
 from agentkv.cli.terminate import run_until_told
 from agentkv.cli.watch import watch
 from agentkv.config import MANAGED, KVConfig
 from agentkv.engines import Engine, open_engine
-from agentkv.errors import SetupError
+from agentkv.errors import AgentKVError, SetupError
+from agentkv.report import RunReport
 from agentkv.runtime import Result, Runtime
 from agentkv.testing.simulate import responder
 from agentkv.tools import dump
@@ -25,11 +29,25 @@ def command(options: argparse.Namespace) -> int:
     prompt = options.prompt if options.prompt is not None else target.get("prompt")
     if not isinstance(prompt, str):
         raise SetupError(f"give a prompt: agentkv run {options.target} PROMPT (the file has no prompt of its own)")
-    _show(run_until_told(lambda: _run(target, prompt, options)), options.json)
-    return 0
+    ended = run_until_told(lambda: _run(target, prompt, options))
+    if isinstance(ended, _Failed):
+        tell(ended.error)
+    if options.json:
+        print(json.dumps(_json(ended), indent=2))
+    else:
+        _show(ended)
+    return 0 if isinstance(ended, Result) else 1
 
 
-async def _run(target: Target, prompt: str, options: argparse.Namespace) -> Result[Any]:
+@frozen
+class _Failed:
+    """What ended a run instead of an answer, and the report of what it did until then."""
+
+    error: AgentKVError
+    kv: RunReport
+
+
+async def _run(target: Target, prompt: str, options: argparse.Namespace) -> Result[Any] | _Failed:
     kv = KVConfig(kv_transfer_mode=options.kv_transfer_mode)
     engine, start_options = _engine(target, options.engine, parse_engine_options(options.engine_option))
     async with (
@@ -39,7 +57,10 @@ async def _run(target: Target, prompt: str, options: argparse.Namespace) -> Resu
         if not options.quiet:
             chat = runtime.format
             await watch(run, hidden=[chat.tokenizer.decode([id_]) for id_ in chat.stop_ids])
-        return await run.result()
+        try:
+            return await run.result()
+        except AgentKVError as error:
+            return _Failed(error, run.report)
 
 
 def _engine(target: Target, spec: str, options: dict[str, Any]) -> tuple[str | Engine, dict[str, Any]]:
@@ -54,26 +75,25 @@ def _progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _show(result: Result[Any], as_json: bool) -> None:
-    if as_json:
-        report = result.kv.to_json()
-        print(
-            json.dumps(
-                {
-                    "schema": report.pop("schema"),
-                    "output": _plain(result.output),
-                    "complete": result.complete,
-                    **report,
-                },
-                indent=2,
-            )
-        )
+def _json(ended: Result[Any] | _Failed) -> dict[str, Any]:
+    report = ended.kv.to_json()
+    schema = report.pop("schema")
+    if isinstance(ended, Result):
+        return {"schema": schema, "output": _plain(ended.output), "complete": ended.complete, "error": None, **report}
+    error = {"kind": type(ended.error).__name__, "message": str(ended.error)}
+    return {"schema": schema, "output": None, "complete": False, "error": error, **report}
+
+
+def _show(ended: Result[Any] | _Failed) -> None:
+    if isinstance(ended, Result):
+        print(ended.output)
+        if not ended.complete:
+            print("agentkv: the answer was cut off at the agent's max_tokens", file=sys.stderr)
+        print()
+    elif not ended.kv.steps:
+        # Nothing was asked, so there is nothing to account for.
         return
-    print(result.output)
-    if not result.complete:
-        print("agentkv: the answer was cut off at the agent's max_tokens", file=sys.stderr)
-    print()
-    print(result.kv.text())
+    print(ended.kv.text())
 
 
 def _plain(output: Any) -> Any:

@@ -108,6 +108,46 @@ def test_an_answer_that_was_cut_off_is_said_to_be(capsys: pytest.CaptureFixture[
     assert json.loads(out)["complete"] is False
 
 
+FAILING = """
+import agentkv as akv
+
+@akv.tool
+def look(number: int) -> str:
+    "Look."
+    return "nothing"
+
+mine = akv.Agent("mine", instructions="Answer.", tools=[look])
+script = [akv.testing.call("look", number=1)]
+"""
+
+
+def test_a_run_that_fails_has_a_report_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    for end, kind in (("", "ScriptError"), ("* 60", "LimitExceeded")):
+        file.write_text(f"{FAILING.rstrip()} {end}\n")
+        status, out, err = run(capsys, "run", str(file), "Hello?", "--engine", "sim", "--quiet")
+        assert status == 1
+        assert err.startswith("agentkv: ")
+        assert err.count("\n") == 1
+        assert "KV ledger (tokens)" in out
+        status, out, err = run(capsys, "run", str(file), "Hello?", "--engine", "sim", "--quiet", "--json")
+        found = json.loads(out)
+        assert status == 1
+        assert (found["output"], found["complete"], found["outcome"]) == (None, False, "run_failed")
+        assert found["error"]["kind"] == kind
+        assert found["error"]["message"] in err
+
+
+def test_a_run_that_fails_before_it_asks_has_nothing_to_account_for(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(FAILING)
+    status, out, err = run(capsys, "run", str(file), "A long story. " * 20_000, "--engine", "sim", "--quiet")
+    assert (status, out) == (1, "")
+    assert "agentkv: PromptTooLong: " in err
+
+
 def test_the_journal_is_kept_where_it_is_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "runs.sqlite"
     assert run(capsys, "run", HELLO, "--engine", "sim", "--store", f"sqlite:{path}")[0] == 0
