@@ -6,6 +6,7 @@ from typing import Any
 from attrs import fields, frozen
 
 from agentkv.engines import Engine
+from agentkv.kv import stores_avoided
 from agentkv.report import Totals
 
 __all__ = ("Snapshot", "difference", "moved", "read_counters", "sum_totals")
@@ -35,8 +36,8 @@ def difference(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str,
 def moved(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
     """What moved between two tiers meanwhile, by the totals of ``Tier.stats``; empty where there is one only."""
     found = difference(before, after)
-    # Of what was copied in a window some leaves behind it: what was avoided until then would count as made up for.
-    return {**found, "stores_avoided": max(0, found["left"] - found["copied"])} if found else {}
+    # No difference of what was avoided at either end: each of these is none below 0.
+    return {**found, "stores_avoided": stores_avoided(left=found["left"], copied=found["copied"])} if found else {}
 
 
 def sum_totals(totals: Iterable[Totals]) -> Totals:

@@ -24,7 +24,7 @@ from agentkv.kv.settings import PolicySettings
 from agentkv.kv.step_shares import StepShares
 from agentkv.kv.step_timer import StepTimer
 from agentkv.kv.ticket import AdmissionState, Ticket
-from agentkv.kv.tier import Tier
+from agentkv.kv.tier import Tier, stores_avoided
 from agentkv.kv.transfer import Transfer
 from agentkv.kv.work import COLD, Rank, WaitingOrder, rank_of
 
@@ -76,4 +76,5 @@ __all__ = (
     "rank_of",
     "reset_answer",
     "spec_bytes_per_token",
+    "stores_avoided",
 )

@@ -17,7 +17,7 @@ from agentkv.kv.promote import Promoter
 from agentkv.kv.transfer import Transfer
 from agentkv.kv.worth import MoveCost
 
-__all__ = ("Tier", "open_tier")
+__all__ = ("Tier", "open_tier", "stores_avoided")
 
 UNKNOWN = "lease: no such token"
 #: Bytes to a transfer, and of transfers that may be under way one way: what a later one has to wait for.
@@ -252,7 +252,7 @@ class Tier:
             "copied": self._moved["demote"],
             "fetched": self._moved["promote"],
             "left": left,
-            "stores_avoided": max(0, left - self._moved["demote"]),
+            "stores_avoided": stores_avoided(left=left, copied=self._moved["demote"]),
             "waits": records.counts["tier.wait"],
             "waited_ms": round(self._back.waited_s * 1000),
         }
@@ -275,3 +275,11 @@ class Tier:
         if failed:
             self._failed += len(failed)
             records.add("tier.fail", now, blocks=len(failed), **about)
+
+
+def stores_avoided(*, left: int, copied: int) -> int:
+    """How many of the blocks that ``left`` the pool without loss had a copy already, with ``copied`` out meanwhile.
+
+    At least 0: some of what is copied in a window leaves behind it, and is not taken from what was avoided.
+    """
+    return max(0, left - copied)
