@@ -9,6 +9,7 @@ from agentkv.bounds import is_whole
 from agentkv.config import Limits
 from agentkv.errors import GraphError
 from agentkv.graph.agent import Agent
+from agentkv.graph.choice import list_tools
 from agentkv.graph.node import Node
 from agentkv.graph.strategies import AllOf, First, OnError, Strategy, Summary, Winner
 from agentkv.tools import Tool
@@ -103,7 +104,7 @@ def read_branches(
         **_listed(name, kind, given),
         "of": target,
         "body": body,
-        "tools": None if tools is None else tuple(tools),
+        "tools": None if tools is None else list_tools(name, "tools", tools),
         "limits": limits,
         "on_error": on_error,
     }
@@ -112,6 +113,8 @@ def read_branches(
 def _listed(name: str, kind: Literal["fork", "spawn"], given: Declared) -> dict[str, Any]:
     if (given.branches is None) == (given.over is None):
         raise GraphError(f"node {name!r}: give its branches, or over= to list them at run time")
+    check_function(name, "over", given.over)
+    check_function(name, "prompt", given.prompt)
     if given.over is not None:
         if given.prompt is None:
             raise GraphError(f"node {name!r}: over= needs prompt=, which makes a text of each item")
@@ -142,6 +145,12 @@ def _declared(name: str, kind: Literal["fork", "spawn"], given: Declared) -> tup
         if not isinstance(text, str) or not text.strip():
             raise GraphError(f"node {name!r}: branch {label!r} has {text!r} for its text; say what it is to do")
     return pairs
+
+
+def check_function(name: str, option: str, given: object) -> None:
+    """Raise ``GraphError`` naming the node and the option for what is neither a function nor None."""
+    if given is not None and not callable(given):
+        raise GraphError(f"node {name!r}: {option}={given!r} must be a function, or None")
 
 
 def check_label(where: str, label: object) -> None:

@@ -1,6 +1,6 @@
 """What one step lets the model do: which of its agent's tools it may, must or must not call."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from agentkv.bounds import is_whole
@@ -9,7 +9,7 @@ from agentkv.graph.agent import Agent
 from agentkv.graph.node import ToolChoice
 from agentkv.tools import Tool
 
-__all__ = ("Choice", "read_generation")
+__all__ = ("Choice", "list_tools", "read_generation")
 
 Tools = tuple[Tool[Any, ..., Any], ...]
 Choice = Literal["auto", "required", "none"] | Tool[Any, ..., Any] | Sequence[Tool[Any, ..., Any]]
@@ -30,7 +30,9 @@ def read_generation(
         raise GraphError(
             f"node {name!r}: max_tokens={max_tokens!r} must be a whole number of at least 1, or None for the agent's"
         )
-    narrowed = None if tools is None else _narrowed(name, agent, tools)
+    if instruction is not None and not isinstance(instruction, str):
+        raise GraphError(f"node {name!r}: instruction={instruction!r} must be text, or None")
+    narrowed = None if tools is None else _narrowed(name, agent, list_tools(name, "tools", tools))
     return {
         "agent": agent,
         "instruction": instruction,
@@ -38,6 +40,13 @@ def read_generation(
         "tool_choice": _choice(name, agent.tools if narrowed is None else narrowed, tool_choice),
         "max_tokens": max_tokens,
     }
+
+
+def list_tools(name: str, option: str, given: object) -> Tools:
+    """``given`` as a tuple. Raises ``GraphError`` naming the node and the option for what is no list."""
+    if isinstance(given, str | bytes | Tool) or not isinstance(given, Iterable):
+        raise GraphError(f"node {name!r}: {option}={given!r} must be a list of tools")
+    return tuple(given)
 
 
 def _narrowed(name: str, agent: Agent[Any, Any], tools: Sequence[Tool[Any, ..., Any]]) -> Tools:
@@ -55,7 +64,7 @@ def _choice(name: str, offered: Tools, choice: Choice) -> ToolChoice:
         if choice == "required" and not offered:
             raise GraphError(f"node {name!r}: tool_choice='required', but the step has no tools")
         return choice
-    chosen = (choice,) if isinstance(choice, Tool) else tuple(choice)
+    chosen = (choice,) if isinstance(choice, Tool) else list_tools(name, "tool_choice", choice)
     if not chosen:
         raise GraphError(f"node {name!r}: tool_choice=() names no tool; tool_choice='none' forbids calls")
     for tool in chosen:

@@ -11,7 +11,7 @@ from agentkv.bounds import is_whole
 from agentkv.config import Limits
 from agentkv.errors import GraphError
 from agentkv.graph.agent import Agent
-from agentkv.graph.branches import Branches, Declared, Join, read_branches, read_join
+from agentkv.graph.branches import Branches, Declared, Join, check_function, read_branches, read_join
 from agentkv.graph.chances import read_chances
 from agentkv.graph.choice import Choice, read_generation
 from agentkv.graph.drawing import mermaid
@@ -151,6 +151,7 @@ class Graph(Generic[DepsT, OutputT]):
 
     def observe(self, name: str, render: Render | None = None) -> Node:
         """Turns each result into the text that the model reads, by a pure function; None leaves it as it is."""
+        check_function(name, "render", render)
         return self._add(Node(name=name, kind="observe", render=render))
 
     def path(self, first: Node | Literal[Terminal.START], second: Target, *rest: Target) -> None:
@@ -210,6 +211,8 @@ class Graph(Generic[DepsT, OutputT]):
         a branch that fails ends the run (``"fail"``), is left out (``"drop"``), or its error stands for its output
         (``"collect"``).
         """
+        if body is not None and not isinstance(body, Graph):
+            raise GraphError(f"node {name!r}: body={body!r} must be an akv.Graph, or None")
         given = Declared(branches=branches, over=over, prompt=prompt, limit=limit)
         read = read_branches(
             name, "fork", given, tools=tools, limits=limits, on_error=on_error, target=agent, body=body

@@ -6,6 +6,7 @@ from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 from attrs import field, frozen
 
+from agentkv.errors import GraphError
 from agentkv.graph.agent import Agent
 from agentkv.tools import Status, Tool
 
@@ -29,6 +30,7 @@ Kind = Literal["plan", "replan", "tool", "observe", "fork", "spawn", "join"]
 Order = Literal["call", "arrival"]
 ToolChoice = Literal["auto", "required", "none"] | tuple[Tool[Any, ..., Any], ...]
 LabelT = TypeVar("LabelT", bound=str)
+ValueT = TypeVar("ValueT")
 RoutesP = ParamSpec("RoutesP")
 
 
@@ -98,11 +100,17 @@ class Replan(Node, Generic[LabelT]):
 
     def routes(self, targets: Mapping[LabelT, Target]) -> Mapping[str, Target]:
         """``targets`` by the labels' text; here so that a type checker knows which labels there are."""
-        return {str(getattr(label, "value", label)): target for label, target in targets.items()}
+        return _by_label(self.name, targets)
 
     def chances(self, chances: Mapping[LabelT, float]) -> Mapping[str, float]:
         """``chances`` by the labels' text, likewise."""
-        return {str(getattr(label, "value", label)): chance for label, chance in chances.items()}
+        return _by_label(self.name, chances)
+
+
+def _by_label(node: str, given: Mapping[Any, ValueT]) -> dict[str, ValueT]:
+    if not isinstance(given, Mapping):
+        raise GraphError(f"node {node!r}: {given!r} must be a mapping from its labels")
+    return {str(getattr(label, "value", label)): value for label, value in given.items()}
 
 
 class Routed(Protocol[RoutesP]):

@@ -20,8 +20,12 @@ def check_messages(given: Sequence[object]) -> None:
                 if not isinstance(value := getattr(each, name), str):
                     raise SetupError(f"append(): Message.{name}={value!r} must be text")
             calls: object = each.calls
-            if not isinstance(calls, tuple) or not all(isinstance(call, ToolCall) for call in calls):
-                raise SetupError(f"append(): Message.calls={calls!r} must be a tuple of akv.ToolCall(...)")
+            if not isinstance(calls, tuple) or not all(map(_is_call, calls)):
+                raise SetupError(f"append(): Message.calls={calls!r} must be a tuple of akv.ToolCall(...), of texts")
+
+
+def _is_call(given: object) -> bool:
+    return isinstance(given, ToolCall) and all(isinstance(getattr(given, part), str) for part in ("id", "name"))
 
 
 def check_results(before: tuple[Message, ...], new: tuple[Message, ...]) -> None:

@@ -75,7 +75,7 @@ class Runtime:
         memo_file: str | Path | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
-        _check_runtime(kv, limits, cache_salt, options, progress)
+        _check_runtime(kv, limits, engine_kv, cache_salt, options, memo_file, progress)
         self._spec, self._options, self._progress = engine, dict(options or {}), progress
         # An engine that was made by the caller manages its KV as it was told to when it was made.
         self._engine_kv = None if engine_kv is MANAGED and not isinstance(engine, str) else engine_kv
@@ -243,18 +243,22 @@ def _standard(agent: Agent[Any, Any]) -> CompiledGraph[Any, Any]:
     return standard_graph(agent)
 
 
-def _check_runtime(kv: object, limits: object, salt: object, options: object, progress: object) -> None:
-    _check_kind("Runtime", kv=kv, limits=limits)
+def _check_runtime(
+    kv: object, limits: object, engine_kv: object, salt: object, options: object, memo_file: object, progress: object
+) -> None:
+    _check_kind("Runtime", kv=kv, limits=limits, engine_kv=engine_kv)
     _check_salt("Runtime", salt)
-    if not isinstance(options, Mapping | None):
+    if not isinstance(options, Mapping | None) or not all(isinstance(name, str) for name in options or ()):
         raise SetupError(f"Runtime(options={options!r}) must be a mapping of the engine's start options, or None")
+    if not isinstance(memo_file, str | Path | None):
+        raise SetupError(f"Runtime(memo_file={memo_file!r}) must be the path of a file, or None")
     if progress is not None and not callable(progress):
         raise SetupError(f"Runtime(progress={progress!r}) must be a function of a text, or None")
 
 
 def _check_kind(where: str, **options: object) -> None:
     for name, value in options.items():
-        kind = {"kv": KVConfig, "limits": Limits}[name]
+        kind = {"kv": KVConfig, "limits": Limits, "engine_kv": EngineKV}[name]
         if not isinstance(value, kind | None):
             raise SetupError(f"{where}({name}={value!r}) must be akv.{kind.__name__}(...), or None")
 

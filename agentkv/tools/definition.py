@@ -192,7 +192,15 @@ def _define(function: Callable[..., Any], options: _Options, namespace: Mapping[
 
 def _check(name: object, options: _Options) -> None:
     timeout: object = options.timeout
+    hints = {"read_only": options.read_only, "idempotent": options.idempotent, "sequential": options.sequential}
     problems = {
+        f"description={options.description!r} must be text, or None for the function's own": (
+            not isinstance(options.description, str | None)
+        ),
+        f"predict={options.predict!r} must be a function of the call, or None": (
+            options.predict is not None and not callable(options.predict)
+        ),
+        **{f"{hint}={value!r} must be True or False": not isinstance(value, bool) for hint, value in hints.items()},
         f"name {name!r} must be 1 to 64 of the characters a-z, A-Z, 0-9, _ and -; set name=": (
             not (isinstance(name, str) and _NAME.fullmatch(name))
         ),

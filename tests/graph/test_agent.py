@@ -174,6 +174,8 @@ def test_an_agent_needs_a_name(name: str) -> None:
         ({"instructions": None}, "agent 'a': instructions must be text, not NoneType"),
         ({"tools": alpha}, r"agent 'a': tools=.* must be a list of tools, as \[alpha\]"),
         ({"tools": 3}, "tools=3 must be a list of tools"),
+        ({"output": {}}, "agent 'a': output={} cannot be read from JSON"),
+        ({"output": ""}, "agent 'a': output='' cannot be read from JSON"),
         ({"tools": "alpha"}, "'a' is not a tool; decorate"),
         ({"temperature": "hot"}, "temperature='hot' must be 0 or more"),
         ({"temperature": float("nan")}, "temperature=nan must be 0 or more"),

@@ -135,11 +135,27 @@ def test_chosen_calls_keep_their_order_and_may_repeat() -> None:
         ({"tools": [], "tool_choice": "required"}, "node 'plan': tool_choice='required', but the step has no tools"),
         ({"tools": [], "tool_choice": find}, "node 'plan': tool_choice names 'find'"),
         ({"max_tokens": 0}, "node 'plan': max_tokens=0"),
+        ({"instruction": 5}, "node 'plan': instruction=5 must be text"),
+        ({"tools": 5}, "node 'plan': tools=5 must be a list of tools"),
+        ({"tools": find}, "node 'plan': tools=Tool.* must be a list of tools"),
+        ({"tools": "find"}, "node 'plan': tools='find' must be a list of tools"),
+        ({"tool_choice": None}, "node 'plan': tool_choice=None must be a list of tools"),
     ],
 )
 def test_a_wrong_step_names_node_and_option(options: dict[str, Any], message: str) -> None:
     with pytest.raises(GraphError, match=message):
         Graph("g").plan("plan", AGENT, **options)
+
+
+def test_functions_and_mappings_are_checked_where_they_are_declared() -> None:
+    graph = Graph("g")
+    node = graph.plan("plan", AGENT)
+    with pytest.raises(GraphError, match="node 'look': render=5 must be a function"):
+        graph.observe("look", render=5)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="node 'plan': 5 must be a mapping from its labels"):
+        graph.route(node, 5)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="node 'plan': 'x' must be a mapping from its labels"):
+        graph.expect(node, "x")  # type: ignore[arg-type]
 
 
 def test_a_step_needs_an_agent() -> None:

@@ -163,6 +163,9 @@ async def test_many_small_pieces_are_looked_at_no_more_often_than_they_can_matte
         ({"kv": "auto"}, r"Runtime\(kv='auto'\) must be akv.KVConfig"),
         ({"limits": 3}, r"Runtime\(limits=3\) must be akv.Limits"),
         ({"options": 5}, r"Runtime\(options=5\) must be a mapping"),
+        ({"options": {5: 1}}, r"Runtime\(options=.* must be a mapping"),
+        ({"engine_kv": 5}, r"Runtime\(engine_kv=5\) must be akv.EngineKV"),
+        ({"memo_file": 5}, r"Runtime\(memo_file=5\) must be the path"),
         ({"progress": 5}, r"Runtime\(progress=5\) must be a function"),
     ],
 )
@@ -205,6 +208,9 @@ async def test_a_chain_refuses_what_it_cannot_take(runtime: Open) -> None:
         chain = rt.chain(agent())
         with pytest.raises(akv.SetupError, match=r"append\(\) takes texts and akv.Message\(...\), not dict"):
             chain.append("Hello", {"role": "user"})  # type: ignore[arg-type]
+        made = akv.Message(role="assistant", content="", calls=(akv.ToolCall([], "look", "{}"),))  # type: ignore[arg-type]
+        with pytest.raises(akv.SetupError, match=r"Message.calls=.* must be a tuple of akv.ToolCall"):
+            chain.append(made)
         for options in ({"max_tokens": 0}, {"max_tokens": "3"}, {"max_tokens": True}, {"on_text": 5}):
             with pytest.raises(akv.SetupError, match=f"generate.{next(iter(options))}="):
                 await chain.generate(**options)  # type: ignore[arg-type]

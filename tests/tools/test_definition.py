@@ -275,6 +275,11 @@ print(json.dumps(tool(f).parameters))
         ({"retries": 1.5}, "retries=1.5 must be a whole number"),
         ({"max_tokens": "9"}, "max_tokens='9' must be a whole number"),
         ({"keep": ["head"]}, "keep=.'head'. must be"),
+        ({"description": 5}, "description=5 must be text"),
+        ({"predict": "x"}, "predict='x' must be a function"),
+        ({"read_only": "no"}, "read_only='no' must be True or False"),
+        ({"idempotent": None}, "idempotent=None must be True or False"),
+        ({"sequential": 1}, "sequential=1 must be True or False"),
     ],
 )
 def test_an_option_of_the_wrong_type_is_named(options: dict[str, Any], message: str) -> None:
