@@ -1,8 +1,10 @@
 """What is learnt from runs: how long tools take, how large runs grow."""
 
 import statistics
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterable
+
+from agentkv.follow.recent import Recent
 
 __all__ = ("ToolTimes", "WorkingSets")
 
@@ -18,15 +20,15 @@ class ToolTimes:
     """Durations of tools, in seconds, by tool name."""
 
     def __init__(self) -> None:
-        self._seen: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=REMEMBERED))
+        self._seen = Recent[str, deque[float]](lambda: deque(maxlen=REMEMBERED))
 
     def add(self, tool: str, seconds: float) -> None:
         """Note that a call took ``seconds``."""
-        self._seen[tool].append(seconds)
+        self._seen.of(tool).append(seconds)
 
     def expected(self, tools: Iterable[str]) -> float | None:
         """Seconds until all of ``tools`` that start now are done: the longest median; None if none was seen."""
-        medians = [statistics.median(self._seen[tool]) for tool in tools if tool in self._seen]
+        medians = [statistics.median(self._seen.of(tool)) for tool in tools if tool in self._seen]
         return max(medians, default=None)
 
 
@@ -34,11 +36,11 @@ class WorkingSets:
     """How many tokens runs of a graph held at their largest, by the graph's digest."""
 
     def __init__(self) -> None:
-        self._seen: defaultdict[str, deque[int]] = defaultdict(lambda: deque(maxlen=REMEMBERED))
+        self._seen = Recent[str, deque[int]](lambda: deque(maxlen=REMEMBERED))
 
     def add(self, graph: str, grown: int) -> bool:
         """Note how many tokens a finished run grew beyond its first prompt; whether that changes ``expected``."""
-        seen = self._seen[graph]
+        seen = self._seen.of(graph)
         before = max(seen, default=None)
         seen.append(grown)
         return max(seen) != before
@@ -49,6 +51,6 @@ class WorkingSets:
         The largest growth remembered; without history, a few rounds of what one round can add, and one for each of
         as many ``branches`` as it may have at once.
         """
-        seen = self._seen.get(graph)
+        seen = self._seen.of(graph) if graph in self._seen else ()
         growth = max(seen) if seen else (ROUNDS_GUESSED + branches) * growth_per_round
         return min(prompt + growth, most * (1 + branches))

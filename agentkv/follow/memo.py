@@ -6,6 +6,7 @@ from typing import Literal
 
 from attrs import frozen
 
+from agentkv.follow.recent import Recent
 from agentkv.tools import ToolCall
 
 __all__ = ("Memo", "Memos", "PredictedResult", "Source")
@@ -77,11 +78,11 @@ class Memos:
     """A memo for each agent of each tenant; tenants are named as records name them."""
 
     def __init__(self, most_bytes: int, kept: Mapping[tuple[str, str], Memo] | None = None) -> None:
-        self._most_bytes, self._kept = most_bytes, dict(kept or {})
+        self._kept = Recent(lambda: Memo(most_bytes), kept)
 
     def of(self, owner: str, agent: str) -> Memo:
         """The memo of ``agent`` for tenant ``owner``."""
-        return self._kept.setdefault((owner, agent), Memo(self._most_bytes))
+        return self._kept.of((owner, agent))
 
     def items(self) -> Iterator[tuple[tuple[str, str], Memo]]:
         """All of them, by tenant and agent."""

@@ -3,13 +3,12 @@
 from collections import OrderedDict
 from collections.abc import Mapping
 
+from agentkv.follow.recent import REMEMBERED
+
 __all__ = ("Transitions", "Way")
 
 #: From one node that asks for a generation to the next, or to the end.
 Way = tuple[str, str]
-
-# Graphs that are remembered, those that were not asked for longest forgotten first.
-REMEMBERED = 1024
 
 
 class Transitions:

@@ -1,11 +1,10 @@
 """Who is worth being believed: how often guesses at a tool's results were right."""
 
-from collections import OrderedDict
-
 from attrs import frozen
 
 from agentkv.common_prefix import common_prefix
 from agentkv.follow.memo import PredictedResult, Source
+from agentkv.follow.recent import Recent
 
 __all__ = ("Trust", "Trusts")
 
@@ -14,8 +13,6 @@ __all__ = ("Trust", "Trusts")
 LEAST_RIGHT = 0.25
 # What is seen counts for so much of itself at each further guess, so that a tool that changes is noticed.
 FADE = 0.8
-# Tenants that are remembered, those whose runs are longest ago forgotten first.
-REMEMBERED = 1024
 
 
 @frozen
@@ -58,12 +55,8 @@ class Trusts:
     """A record for each tenant; tenants are named as records name them."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, Trust] = OrderedDict()
+        self._kept = Recent[str, Trust](Trust)
 
     def of(self, owner: str) -> Trust:
         """That of tenant ``owner``."""
-        found = self._kept.setdefault(owner, Trust())
-        self._kept.move_to_end(owner)
-        while len(self._kept) > REMEMBERED:
-            self._kept.popitem(last=False)
-        return found
+        return self._kept.of(owner)
