@@ -126,6 +126,8 @@ def find_modes(
         if any(name == each.partition("@")[0] for each in found):
             raise SetupError(f"modes: {name!r} is listed twice; once is enough")
         config = evolve(MODES[name], **off)
+        if config.tier and not config.leases:
+            raise SetupError(f"modes: {name!r} moves what is leased: it goes with leases alone; leave one of both out")
         if config.cap == "best" and cap is not None:
             config = evolve(config, cap=cap)
         found |= _sized(name, config, kv_pool_ratios, cpu_tier_bytes)

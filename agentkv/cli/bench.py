@@ -46,8 +46,8 @@ def command(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    bench = benchmark_of(options, options.workload(options))
     check_outputs(options)
+    bench = benchmark_of(options)
     kept: list[dict[str, Any]] = []
 
     def keep(result: dict[str, Any]) -> None:

@@ -5,15 +5,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from agentkv.bench import DEFAULT_BOUND_MS, DEFAULT_POOL_RATIO, MODES, Benchmark, Delay, Workload, find_modes
+from agentkv.bench import (
+    DEFAULT_BOUND_MS,
+    DEFAULT_POOL_RATIO,
+    MODES,
+    Benchmark,
+    Delay,
+    ModeConfig,
+    Workload,
+    find_modes,
+)
 from agentkv.cli.engine_options import add_engine_option, parse_engine_options
+from agentkv.cli.idle_options import SWITCHED, refuse_idle
 from agentkv.cli.size import parse_bytes
 from agentkv.errors import SetupError
 
 __all__ = ("add_common_options", "benchmark_of", "parse_delay")
 
 T = TypeVar("T", int, float)
-SWITCHED = {"follow": "follower", "leases": "leases", "admission": "admission"}
 DEFAULT_MODES = "stock,stock+cap,bidirectional"
 
 
@@ -41,8 +50,8 @@ def _mode_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kv-pool-ratio",
         metavar="R,R..",
-        default=f"{DEFAULT_POOL_RATIO}",
-        help="share of the pool that leases may hold; several: each is a mode of its own",
+        help="share of the pool that leases may hold; several: each is a mode of its own; "
+        f"left out: {DEFAULT_POOL_RATIO}",
     )
     parser.add_argument("--cpu-tier-bytes", metavar="BYTES", help="host memory of modes with a second tier, as 32GiB")
 
@@ -56,7 +65,7 @@ def _load_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--frontier", metavar="N,N..", help="numbers of agents to try, each for --duration")
     parser.add_argument(
-        "--bound-ms", metavar="MS", type=float, default=DEFAULT_BOUND_MS, help="the frontier's p95 after a tool"
+        "--bound-ms", metavar="MS", type=float, help=f"the frontier's p95 after a tool; left out: {DEFAULT_BOUND_MS:g}"
     )
 
 
@@ -65,28 +74,37 @@ def _output_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", metavar="FILE", type=Path, help="write one page with figures there")
 
 
-def benchmark_of(options: argparse.Namespace, workload: Workload) -> Benchmark:
+def benchmark_of(options: argparse.Namespace) -> Benchmark:
     """The benchmark that the options ask for. Raises ``SetupError`` or ``NotSupported``."""
+    modes, engine_options = _modes(options), parse_engine_options(options.engine_option)
+    refuse_idle(options, modes, engine_options)
+    # Only now: reading a trace may take minutes.
+    workload: Workload = options.workload(options)
     return Benchmark(
         engine=options.engine,
         workload=workload,
-        modes=find_modes(
-            options.modes,
-            cap=options.cap,
-            without=options.without,
-            kv_pool_ratios=_numbers("--kv-pool-ratio", options.kv_pool_ratio, float),
-            cpu_tier_bytes=parse_bytes("--cpu-tier-bytes", options.cpu_tier_bytes) if options.cpu_tier_bytes else 0,
-        ),
+        modes=modes,
         pool=options.pool,
         block=options.block_size,
         repeat=options.repeat,
         floor_samples=options.floor_samples,
         warm_up=options.warm_up,
-        options=parse_engine_options(options.engine_option),
+        options=engine_options,
         duration=options.duration,
         settle=options.settle_seconds,
         frontier=_numbers("--frontier", options.frontier, int) if options.frontier is not None else (),
-        bound_ms=options.bound_ms,
+        bound_ms=DEFAULT_BOUND_MS if options.bound_ms is None else options.bound_ms,
+    )
+
+
+def _modes(options: argparse.Namespace) -> dict[str, ModeConfig]:
+    ratios, tier = options.kv_pool_ratio, options.cpu_tier_bytes
+    return find_modes(
+        options.modes,
+        cap=options.cap,
+        without=options.without,
+        kv_pool_ratios=(DEFAULT_POOL_RATIO,) if ratios is None else _numbers("--kv-pool-ratio", ratios, float),
+        cpu_tier_bytes=0 if tier is None else parse_bytes("--cpu-tier-bytes", tier),
     )
 
 
