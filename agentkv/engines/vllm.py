@@ -169,28 +169,28 @@ class VLLMEngine:
 
         llm = self._llm()
         prompt = tokens_input(request.token_ids, cache_salt=request.cache_salt)
-        stream = llm.generate(prompt, params, request.request_id)
         ended = False
-        try:
-            with self._account.request(request.request_id, len(request.token_ids)) as entry:
+        with self._account.request(request.request_id, len(request.token_ids)) as entry:
+            stream = llm.generate(prompt, params, request.request_id)
+            try:
                 async for output in stream:
                     ended = output.finished
                     if ended and output.outputs[0].finish_reason not in FINISHES:
                         raise self._ended_badly(request, output.outputs[0].finish_reason)
                     entry.answered(output.num_cached_tokens or 0)
                     yield output
-        except EngineDeadError as error:
-            raise EngineUnavailable(f"{_name(request)}: vLLM's engine process has died") from error
-        except (EngineError, GeneratorExit):
-            raise
-        except Exception as error:
-            raise EngineError(f"{_name(request)}: {one_line(error.__cause__ or error)}") from error
-        finally:
-            if not ended and not self._closed:
-                # What is sent next must find the abort before it, however the caller was interrupted.
-                with anyio.move_on_after(ABORT_SECONDS, shield=True):
-                    await stream.aclose()
-                    await llm.abort(request.request_id)
+            except EngineDeadError as error:
+                raise EngineUnavailable(f"{_name(request)}: vLLM's engine process has died") from error
+            except (EngineError, GeneratorExit):
+                raise
+            except Exception as error:
+                raise EngineError(f"{_name(request)}: {one_line(error.__cause__ or error)}") from error
+            finally:
+                if not ended and not self._closed:
+                    # What is sent next must find the abort before it, however the caller was interrupted.
+                    with anyio.move_on_after(ABORT_SECONDS, shield=True):
+                        await stream.aclose()
+                        await llm.abort(request.request_id)
 
     def _ended_badly(self, request: GenerateRequest | PrefillRequest, reason: str) -> EngineError:
         if self._closed:

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from agentkv.errors import EngineError
+
 __all__ = ("Entry", "VLLMAccount")
 
 WAITING, PREEMPTIONS, POOL_USED = "vllm:num_requests_waiting", "vllm:num_preemptions", "vllm:kv_cache_usage_perc"
@@ -33,7 +35,9 @@ class VLLMAccount:
 
     @contextmanager
     def request(self, request_id: str, prompt: int) -> Iterator[Entry]:
-        """Count one request from the sending to its end."""
+        """Count one request from the sending to its end. Raises ``EngineError`` for an id that is in use."""
+        if request_id in self._live:
+            raise EngineError(f"request id {request_id!r} is in use; ids are unique per engine")
         entry = self._live[request_id] = Entry(prompt)
         try:
             yield entry
