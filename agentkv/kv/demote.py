@@ -67,6 +67,7 @@ class Demoter:
         """A lease is not what it was; None: it is gone."""
         if lease is None:
             self.asleep.discard(token)
+            self._late.discard(token)
         counts = lease is not None and lease.lease_class != "speculative"
         before, now = self._named.get(token, ()), lease.blocks if lease is not None and counts else ()
         digests = lease.digests if lease is not None else ()

@@ -177,6 +177,20 @@ def test_a_waiting_chain_leaves_for_one_that_needs_the_room_and_comes_back_whole
     world.check()
 
 
+def test_a_chain_that_was_to_leave_later_and_ends_before_leaves_nothing_behind() -> None:
+    world = World()
+    grant, _ = world.until("a", 10)
+    used = world.hits(world.digests("a", 10))
+    world.pool.touch(used)
+    assert world.tier.demote(grant.token, 0.0) is None
+    world.settle()
+    assert world.tier._out._late == {grant.token}
+    world.policy.leases.release(grant.token, 1.0)
+    world.pool.finish(used)
+    assert (world.tier._out.asleep, world.tier._out._late) == (set(), set())
+    world.check()
+
+
 def test_without_pressure_nothing_is_copied() -> None:
     world = World(tier_reserve=0.25)
     world.until("a", 10)
