@@ -9,7 +9,6 @@ Wire format, version 1, one JSON object of at most ``MAX_BYTES`` bytes; absent f
 """
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
@@ -147,8 +146,9 @@ def _maybe_name(value: object) -> str | None:
 
 
 def _seconds(value: object) -> str | None:
-    fine = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return None if fine and 0 <= value <= MAX_TTL else f"must be seconds from 0 to {MAX_TTL:g}"  # type: ignore[operator]
+    # No detour by a float, which a whole number may be too large for.
+    fine = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_TTL
+    return None if fine else f"must be seconds from 0 to {MAX_TTL:g}"
 
 
 def _maybe_seconds(value: object) -> str | None:

@@ -1,6 +1,5 @@
 """A JSON object that a client sent with an operation, read field by field."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,7 +45,7 @@ class Payload:
     def seconds(self, name: str) -> float:
         """Seconds from 0 to ``MAX_TTL``."""
         value = self.fields.get(name)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        if not isinstance(value, int | float) or isinstance(value, bool):
             raise BadCall(f"{name}: must be a number of seconds")
         if not 0 <= value <= MAX_TTL:
             raise BadCall(f"{name}: must be from 0 to {MAX_TTL:g} seconds")
@@ -64,7 +63,7 @@ class Payload:
         value = self.fields.get("class")
         if value is None:
             return None
-        if value not in RANKS:
+        if not isinstance(value, str) or value not in RANKS:
             raise BadCall(f"class: must be one of {', '.join(RANKS)}")
         found: LeaseClass = value
         return found

@@ -1,6 +1,5 @@
 """Recorded requests without their text: lengths, times, and the hashes of the blocks of their prompts."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from attrs import frozen
 
 from agentkv.errors import SetupError
-from agentkv.trace.trace_file import Line, read_lines, typed
+from agentkv.trace.trace_file import Line, read_lines, seconds, typed
 
 __all__ = ("HashRequest", "HashSession", "Spawn", "read_hashes")
 
@@ -76,7 +75,7 @@ def read_hashes(path: Path) -> Iterator[HashSession]:
 def _mooncake(line: Line, scope: str) -> HashSession:
     prompt = _count(line.fields, "input_length", line.place)
     request = HashRequest(
-        at=_number(line.fields, "timestamp", line.place) / 1000,
+        at=seconds(line.fields, "timestamp", line.place) / 1000,
         prompt=prompt,
         output=_count(line.fields, "output_length", line.place),
         hashes=_hashes(line.fields, prompt, MOONCAKE_BLOCK, line.place),
@@ -97,7 +96,7 @@ def _sessions(line: Line) -> Iterator[HashSession]:
             continue
         place = f"{line.place}, request {at}"
         # Logged when it had ended, with times inside that count from its start.
-        ended, lasted = _number(entry, "t", place), _seconds(entry, "duration_ms", place) or 0.0
+        ended, lasted = seconds(entry, "t", place), _seconds(entry, "duration_ms", place) or 0.0
         started = max(0.0, ended - lasted / 1000)
         yield HashSession(
             id=f"{name}/{typed(entry, 'agent_id', str, place)}",
@@ -135,7 +134,7 @@ def _request(entry: Mapping[str, Any], block: int, place: str, start: float) -> 
     types = entry.get("input_types")
     prompt = _count(entry, "in", place)
     return HashRequest(
-        at=start + _number(entry, "t", place),
+        at=start + seconds(entry, "t", place),
         prompt=prompt,
         output=_count(entry, "out", place),
         hashes=_hashes(entry, prompt, block, place),
@@ -165,12 +164,5 @@ def _count(fields: Mapping[str, Any], name: str, place: str) -> int:
     return value
 
 
-def _number(fields: Mapping[str, Any], name: str, place: str) -> float:
-    value = float(typed(fields, name, (int, float), place))
-    if not 0 <= value < math.inf:
-        raise SetupError(f"{place}: field {name!r} is {value:g}; it must be at least 0")
-    return value
-
-
 def _seconds(entry: Mapping[str, Any], name: str, place: str) -> float | None:
-    return _number(entry, name, place) if entry.get(name) is not None else None
+    return seconds(entry, name, place) if entry.get(name) is not None else None

@@ -14,9 +14,11 @@ from attrs import frozen
 
 from agentkv.errors import SetupError
 
-__all__ = ("MAX_LINE_BYTES", "Line", "find_files", "read_lines", "typed")
+__all__ = ("MAX_LINE_BYTES", "Line", "find_files", "read_lines", "seconds", "typed")
 
 MAX_LINE_BYTES = 64 << 20
+# Thirty million years: what is more is no time, and a whole number may be more than any float.
+MAX_SECONDS = 1e15
 
 
 @frozen
@@ -47,6 +49,14 @@ def typed(fields: Mapping[str, Any], name: str, kind: type | tuple[type, ...], p
     wanted = " or ".join(_JSON_NAMES.get(each, each.__name__) for each in kinds)
     found = "is missing" if name not in fields else f"is {json.dumps(value)[:60]}"
     raise SetupError(f"{place}: field {name!r} {found}; it must be {wanted}")
+
+
+def seconds(fields: Mapping[str, Any], name: str, place: str) -> float:
+    """``fields[name]``, a number of seconds. Raises ``SetupError`` as ``typed`` does, and out of bounds."""
+    value = typed(fields, name, (int, float), place)
+    if not 0 <= value <= MAX_SECONDS:
+        raise SetupError(f"{place}: field {name!r} is {str(value)[:60]}; it must be at least 0, and a time in seconds")
+    return float(value)
 
 
 _JSON_NAMES = {str: "text", list: "a list", dict: "an object", int: "a whole number", float: "a number"}

@@ -4,7 +4,6 @@ One JSON object a line: ``{"id", "system", "tools": [OpenAI tool], "turns": [{"r
 "content", "tool_calls"?: [{"id", "name", "arguments"}], "tool_call_id"?, "latency_s"?}]}``; other fields are ignored.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from attrs import evolve, frozen
 
 from agentkv.chain import Message, ToolDefinition, from_openai
 from agentkv.errors import SetupError, TemplateError
-from agentkv.trace.trace_file import Line, read_lines, typed
+from agentkv.trace.trace_file import Line, read_lines, seconds, typed
 
 __all__ = ("Trajectory", "read_trajectories")
 
@@ -113,10 +112,7 @@ def _out_of_order(message: Message, before: Sequence[Message], waiting: Mapping[
 def _latency(turn: Mapping[str, Any], place: str) -> float | None:
     if turn["role"] != "tool" or turn.get("latency_s") is None:
         return None
-    seconds = float(typed(turn, "latency_s", (int, float), place))
-    if not 0 <= seconds < math.inf:
-        raise SetupError(f"{place}: latency_s={seconds:g} must be at least 0")
-    return seconds
+    return seconds(turn, "latency_s", place)
 
 
 def _tool(tool: Any, place: str) -> ToolDefinition:

@@ -60,6 +60,7 @@ def test_requests_without_sessions_stand_alone(tmp_path: Path) -> None:
     ("entry", "message"),
     [
         (session(REQUEST, block_size=0), "line 1: field 'block_size' is 0"),
+        (session({**REQUEST, "t": 10**400}), "request 0: field 't' is 1000"),
         (session({**REQUEST, "in": "many"}), "request 0: field 'in' is \"many\"; it must be a whole number"),
         (session({**REQUEST, "out": -1}), "field 'out' is -1"),
         (session({**REQUEST, "hash_ids": [1, "2"]}), "'hash_ids' must be a list of whole numbers"),

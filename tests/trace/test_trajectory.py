@@ -44,7 +44,8 @@ def test_recorded_conversations_are_read(path: Path) -> None:
         ((CALLED,), "turn 0: the assistant speaks first"),
         ((ASKED, CALLED, ASKED, CALLED), "before call 'c1' has its result"),
         ((ASKED, ANSWERED, CALLED), "turn 1: a result for call 'c1'"),
-        ((ASKED, CALLED, {**ANSWERED, "latency_s": -1}, CALLED), "latency_s=-1 must be at least 0"),
+        ((ASKED, CALLED, {**ANSWERED, "latency_s": -1}, CALLED), "field 'latency_s' is -1; it must be at least 0"),
+        ((ASKED, CALLED, {**ANSWERED, "latency_s": 10**400}, CALLED), "a time in seconds"),
         ((ASKED, "text"), "turn 1: must be an object"),
     ],
 )
