@@ -53,7 +53,7 @@ class Bench:
             changes.enter_context(mock.patch.object(spec, "policy_settings", self._policy(spec.policy_settings)))
             for name, value in self.constants:
                 changes.enter_context(mock.patch(name, value))
-            result = anyio.run(run_benchmark, benchmark_of(options, options.workload(options)), _quiet)
+            result = anyio.run(run_benchmark, benchmark_of(options), _quiet)
         return {name: value for name, value in result["modes"][self.mode].items() if name not in BULKY}
 
     def _policy(self, own: Callable[[EngineKV | None], PolicySettings | None]) -> Callable[[EngineKV | None], Any]:
