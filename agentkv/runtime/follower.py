@@ -6,7 +6,7 @@ import anyio
 
 from agentkv.config import KVConfig
 from agentkv.engines.base import Engine, PrefillRequest
-from agentkv.errors import EngineError
+from agentkv.errors import AdmissionRefused, EngineError
 from agentkv.follow import missing_tokens
 from agentkv.graph.path import Path, place
 from agentkv.report import Ledger
@@ -127,7 +127,7 @@ class Follower:
             return False
         tokens = await self._when_it_pays(missing)
         try:
-            if not tokens or not await self._tenure.begin():
+            if not tokens or not await self._may_send():
                 return False
             end = start // block * block + tokens
             async with self._prefetches:
@@ -135,6 +135,13 @@ class Follower:
                 return self._pace.load.asked > 0 or await self._send(tip, start, end, keys[: end // block])
         finally:
             self._pace.over(tokens)
+
+    async def _may_send(self) -> bool:
+        try:
+            return await self._tenure.begin()
+        except (EngineError, AdmissionRefused):
+            # Whoever asks for a generation hears of it, and only then is it an error.
+            return False
 
     def _lacks(self, tip: Tip) -> tuple[Sequence[bytes], int, int]:
         """The keys of the tip's blocks, its tokens believed cached, and those that whole blocks lack."""

@@ -157,7 +157,7 @@ class Run(Generic[Output]):
         clock, limit = self._services.engine.clock, self._program.limits.seconds
         async with clock.deadline(limit) as deadline:
             await self._loop()
-        if deadline.cancelled_caught and self._state.end is None:
+        if deadline.cancelled_caught:
             remedy = "give the run or its Runtime larger limits=akv.Limits(seconds=...)"
             await self._give_up(LimitExceeded(f"run {self.id!r}: Limits.seconds={limit:g} reached; {remedy}"))
 
@@ -214,7 +214,12 @@ class Run(Generic[Output]):
         await self._end(self._failure(error))
 
     async def _end(self, event: Event) -> None:
-        """End the run from outside its loop; a journal that can no longer be written does not keep it alive."""
+        """End the run from outside its loop, unless it has its end: what goes wrong behind that changes nothing.
+
+        A journal that can no longer be written does not keep it alive.
+        """
+        if self._state.end is not None:
+            return
         with anyio.CancelScope(shield=True):
             with suppress(StoreError):
                 await self._journal(event)
@@ -223,8 +228,7 @@ class Run(Generic[Output]):
 
     async def _close(self) -> None:
         try:
-            if self._state.end is None:
-                await self._end(RunCancelledEvent(at=self._now()))
+            await self._end(RunCancelledEvent(at=self._now()))
             with suppress(EngineError):
                 await self._shell.close(finished=isinstance(self._state.end, RunFinished))
         finally:

@@ -1,5 +1,6 @@
 """A run's place with an engine that admits: what it declares, what is learnt meanwhile, and a place that was lost."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -7,6 +8,7 @@ import anyio
 
 import agentkv as akv
 from agentkv.engines.sim import SimEngine
+from agentkv.errors import EngineError
 from agentkv.follow import Load
 from agentkv.kv import PolicySettings
 from agentkv.runtime.heartbeat import BEAT
@@ -100,3 +102,31 @@ async def test_a_run_that_is_paused_when_it_asks_does_not_either() -> None:
                 tenure.placed({"state": "paused", "position": 0, "estimate": None})
                 assert rt._services.pace.load == Load()
         assert rt._services.pace.load == Load()
+
+
+class Refusing(SimEngine):
+    """Has no place for branches while the trunk decodes: the first requests for one are those of prefetches."""
+
+    refused = 0
+
+    async def kv(self, operation: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        if operation == "admit" and "parent" in payload and self.refused < 2:
+            self.refused += 1
+            if self.refused == 1:
+                raise EngineError("no")
+            return {"refused": "the line is full"}
+        return await super().kv(operation, payload)
+
+
+async def test_a_place_that_a_prefetch_does_not_get_ends_no_run() -> None:
+    clerk = akv.Agent("clerk", instructions="You help. " * 40)
+    graph = akv.Graph("ways")
+    first = graph.plan("first", clerk, tool_choice="none")
+    notes = graph.spawn("notes", clerk, over=["Read the first. " * 20, "Read the second. " * 20], prompt=str)
+    join, last = graph.join("both", notes, akv.all_of()), graph.replan("last", clerk, tool_choice="none")
+    graph.path(akv.START, first, notes)
+    graph.path(join, last, akv.END)
+    engine = Refusing(Script(lambda prompt, tag: say("So. " * 60)), kv=PolicySettings())
+    async with akv.Runtime(engine, kv=akv.KVConfig(kv_transfer_mode="bidirectional")) as rt:
+        result = await rt.run(graph, "Go")
+    assert (engine.refused, result.kv.outcome) == (2, "run_finished")

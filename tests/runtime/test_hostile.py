@@ -13,6 +13,7 @@ from pydantic import BaseModel, field_validator
 
 import agentkv as akv
 from agentkv.runtime import joining
+from agentkv.runtime.follower import Follower
 from agentkv.store import MemoryStore
 from agentkv.testing import Script, call, say, sim
 
@@ -251,3 +252,20 @@ async def test_many_branches_are_rendered_for_their_join_no_more_often_than_it_c
         assert (await rt.run(graph, "Go", kv=AHEAD)).output == "So."
     assert rendered == sorted(set(rendered))
     assert 20 < len(rendered) < 100
+
+
+async def test_what_goes_wrong_behind_a_run_s_end_changes_nothing(
+    runtime: Open, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def late(follower: Follower) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise RuntimeError("late")
+
+    monkeypatch.setattr(Follower, "run", late)
+    async with runtime([say("So.")]) as rt:
+        result = await rt.run(agent(), "Go")
+    await store.open()
+    ends = [entry["type"] for entry in await store.load(result.id) if entry["type"].startswith("run_")]
+    assert (result.output, ends) == ("So.", ["run_started", "run_finished"])
