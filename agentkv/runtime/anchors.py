@@ -1,6 +1,7 @@
 """Leases on what agents' prompts begin with, held while any of their runs lives and a while longer."""
 
 import math
+import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -40,6 +41,8 @@ class Anchors:
         self._engine = engine
         self._held: dict[AnchorKey, _Anchor] = {}
         self._numbers = count(1)
+        # Other runtimes may hold the same agents' anchors in this engine, whose requests have ids of their own each.
+        self._mine = secrets.token_hex(4)
         self._jobs: Feed[Callable[[], Awaitable[None]]] = Feed()
 
     def hold(self, agent: AgentProgram, salt: str | None, ledger: Ledger, ttl: float) -> AnchorKey | None:
@@ -104,7 +107,7 @@ class Anchors:
             return
         name, _, salt = key
         request = PrefillRequest(
-            request_id=f"anchor/{name}/{anchor.number}",
+            request_id=f"anchor/{name}/{self._mine}/{anchor.number}",
             token_ids=list(anchor.ids),
             cache_salt=salt,
             tag=f"anchor/{name}",

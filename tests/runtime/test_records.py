@@ -9,10 +9,11 @@ import pytest
 
 import agentkv as akv
 from agentkv.engines.base import GenerateRequest
+from agentkv.engines.sim import SimEngine
 from agentkv.errors import EngineUnavailable
 from agentkv.kv import PolicySettings, Record
 from agentkv.runtime import records
-from agentkv.testing import call, say, sim
+from agentkv.testing import Script, call, say, sim
 
 Open = Callable[..., AbstractAsyncContextManager[akv.Runtime]]
 POOL = 60
@@ -110,3 +111,14 @@ async def test_an_engine_that_manages_no_kv_has_no_records(runtime: Open) -> Non
 async def test_a_runtime_that_is_not_open_says_so() -> None:
     with pytest.raises(EngineUnavailable, match="not open"):
         await akv.Runtime(sim()).kv_records()
+
+
+async def test_two_runtimes_hold_their_anchors_side_by_side() -> None:
+    engine = SimEngine(Script(lambda prompt, tag: say("So.")), kv=PolicySettings())
+    async with engine, akv.Runtime(engine) as one, akv.Runtime(engine) as two, anyio.create_task_group() as tasks:
+        for rt in (one, two):
+            chain = rt.chain(akv.Agent("clerk", instructions="You help. " * 40))
+            chain.append("Go")
+            tasks.start_soon(chain.generate)
+        await engine.clock.sleep(5)
+        assert all(anchor.token for rt in (one, two) for anchor in rt._services.anchors._held.values())
