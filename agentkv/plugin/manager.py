@@ -162,7 +162,7 @@ class KVManager:
         if work.awaits_restart:
             again = step.scheduled_cached_reqs
             for name, hit in zip(again.req_ids, again.num_computed_tokens, strict=True):
-                if name in again.resumed_req_ids:
+                if name in again.resumed_req_ids and name in self.directives:
                     work.started(name, hit)
 
     def ended(self, step: Any) -> None:

@@ -58,6 +58,18 @@ def test_every_computed_token_is_in_one_of_the_sums(make_core: Make, asynchronou
     assert work["unanswered"]["computed"] > 0
 
 
+def test_no_account_is_opened_for_a_stranger_that_starts_again(make_core: Make) -> None:
+    core = make_core()
+    core.add(list(range(20)), max_tokens=9, run="r")
+    core.add(list(range(100, 120)), max_tokens=9)
+    core.step()
+    core.drain()
+    assert core.scheduler.reset_prefix_cache(reset_running_requests=True)
+    core.run()
+    assert core.call("stats")["work"]["recomputed"] > 0
+    assert core.scheduler.kv.policy.work._open == {}
+
+
 def test_occupancy_adds_up_to_the_pool(make_core: Make) -> None:
     core = make_core(blocks=64)
     core.one(list(range(40)), run="a", ttl=60.0)
