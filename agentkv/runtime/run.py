@@ -71,7 +71,10 @@ class Run(Generic[Output]):
         )
 
     async def __aenter__(self) -> Self:
-        if not self._services.engine.started:
+        """Begin. Raises ``SetupError`` for a run that has begun, ``EngineUnavailable`` behind its runtime's end."""
+        if self._entered:
+            raise SetupError(f"run {self.id!r} has begun already; start another with rt.start(...)")
+        if self._services.closed.is_set() or not self._services.engine.started:
             raise EngineUnavailable(f"run {self.id!r}: the runtime was closed")
         self._entered = True
         self._services.live.add(self)
@@ -95,9 +98,10 @@ class Run(Generic[Output]):
         self._scope.cancel()
 
     async def stop(self) -> None:
-        """Cancel, and wait until the run's end is journalled."""
+        """Cancel, and wait until the run's end is journalled; one that has not begun ends as soon as it does."""
         self.cancel()
-        await self._ended.wait()
+        if self._entered:
+            await self._ended.wait()
 
     async def result(self) -> Result[Output]:
         """Wait for the end and return the answer.

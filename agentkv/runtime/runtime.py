@@ -112,6 +112,7 @@ class Runtime:
     ) -> None:
         stack, self._stack = self._stack, None
         if stack is not None:
+            self._services.closed.set()
             with anyio.move_on_after(CLOSE_SECONDS, shield=True):
                 living = tuple(self._services.live)
                 for each in living:

@@ -36,6 +36,7 @@ class Services:
     ``live`` are the runs that have not ended and the chains that were not released; ``pace`` says when they may prefill
     ahead. ``threads`` bounds the worker threads of sync tools. ``tool_times``, ``working_sets`` and ``transitions`` are
     what was learnt from earlier runs, ``memos`` what tools gave in these, ``trusts`` how right guesses at it were.
+    ``closed``: the runtime is, or is about to be.
     """
 
     engine: Engine
@@ -53,6 +54,7 @@ class Services:
     trusts: Trusts
     memos: Memos
     live: set[Living] = field(factory=set)
+    closed: anyio.Event = field(factory=anyio.Event)
 
 
 def share(engine: Engine, store: Store, kv: KVConfig, memos: Memos) -> Services:

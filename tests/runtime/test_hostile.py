@@ -269,3 +269,20 @@ async def test_what_goes_wrong_behind_a_run_s_end_changes_nothing(
     await store.open()
     ends = [entry["type"] for entry in await store.load(result.id) if entry["type"].startswith("run_")]
     assert (result.output, ends) == ("So.", ["run_started", "run_finished"])
+
+
+async def test_a_run_begins_once_and_one_that_has_not_is_not_waited_for(runtime: Open) -> None:
+    async with runtime([say("So.")]) as rt:
+        run, other = rt.start(agent(), "Go"), rt.start(agent(), "Go")
+        async with run:
+            with pytest.raises(akv.SetupError, match="has begun already"):
+                await run.__aenter__()
+            await run.result()
+        with pytest.raises(akv.SetupError, match="has begun already"):
+            await run.__aenter__()
+        assert run.report.outcome == "run_finished"
+        with anyio.fail_after(5):
+            await other.stop()
+        async with other:
+            with pytest.raises(akv.RunCancelled):
+                await other.result()

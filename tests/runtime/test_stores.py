@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import agentkv as akv
-from agentkv.errors import StoreError
+from agentkv.errors import EngineUnavailable, StoreError
 from agentkv.follow import Way
 from agentkv.kv import PolicySettings
 from agentkv.store import MemoryStore
@@ -74,6 +74,16 @@ async def test_a_store_of_two_runtimes_is_open_until_both_are_closed() -> None:
         assert len(await store.runs()) == 2
     with pytest.raises(StoreError, match="not open"):
         await store.runs()
+
+
+async def test_a_run_is_refused_that_begins_behind_its_runtime_s_end() -> None:
+    store, engine = MemoryStore(), managed_sim(Script(lambda prompt, tag: say("Here.")), PolicySettings(), {})
+    async with engine, akv.Runtime(engine, store=store):
+        async with akv.Runtime(engine, store=store) as inner:
+            run = inner.start(clerk, "Go")
+        with pytest.raises(EngineUnavailable, match="the runtime was closed"):
+            await run.__aenter__()
+        assert await store.runs() == []
 
 
 class Declined(akv.ToolError):
