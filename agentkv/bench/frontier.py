@@ -5,6 +5,7 @@ from typing import Any
 
 from agentkv.bench.measure import Repetition
 from agentkv.bench.results import figure_at, merge, spread
+from agentkv.counted import counted
 
 __all__ = ("DEFAULT_BOUND_MS", "FIGURES", "Values", "best_line", "frontier_json", "frontier_lines", "frontier_of")
 
@@ -82,10 +83,10 @@ def best_line(name: str, best: Mapping[str, Any] | None) -> str:
     if best is None:
         return f"{name}: no point is within the bound"
     p95 = best["ttft_after_tool_p95_ms"]
-    return f"{name}: {best['tasks_per_minute']:,.1f} with {best['agents']} agents (p95 {p95:,.0f} ms)"
+    return f"{name}: {best['tasks_per_minute']:,.1f} with {counted(best['agents'], 'agent')} (p95 {p95:,.0f} ms)"
 
 
 def _point_text(point: Mapping[str, Any]) -> str:
     p95 = point["ttft_after_tool_p95_ms"]
     late = "-" if p95 is None else f"{p95:,.0f} ms"
-    return f"{point['agents']} agents: {point['tasks_per_minute']:,.1f} at {late}"
+    return f"{counted(point['agents'], 'agent')}: {point['tasks_per_minute']:,.1f} at {late}"

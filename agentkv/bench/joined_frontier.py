@@ -9,6 +9,7 @@ from agentkv.bench.columns import aligned, printable
 from agentkv.bench.frontier import DEFAULT_BOUND_MS, FIGURES, best_line, frontier_of
 from agentkv.bench.modes import rank_of_mode
 from agentkv.bench.steady_result import SteadyResult
+from agentkv.counted import counted
 from agentkv.errors import SetupError
 
 __all__ = ("JoinedFrontier", "join_results", "joined_lines")
@@ -183,13 +184,14 @@ def _notes(modes: Mapping[str, Any]) -> Iterator[str]:
     """What a table of medians does not show of a point."""
     for name, mode in modes.items():
         for point in mode["points"]:
-            where = f"{name} with {point['agents']} agents"
+            where = f"{name} with {counted(point['agents'], 'agent')}"
             if _runs(point) > 1:
                 found = [(title, point["spread"][figure]) for title, figure in SPREAD]
                 told = ", ".join(f"{title} {each['min']:,.1f} to {each['max']:,.1f}" for title, each in found if each)
                 yield f"{where}, spread of {_runs(point)}: {told}"
             if point["censored"]:
-                yield f"{where}: {point['censored']:,.0f} turns had no first token when the load was taken away"
+                waiting = counted(round(point["censored"]), "turn")
+                yield f"{where}: {waiting} had no first token when the load was taken away"
 
 
 def _ratios(joined: JoinedFrontier) -> Iterator[str]:

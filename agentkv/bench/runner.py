@@ -23,6 +23,7 @@ from agentkv.bench.repetition import run_repetition
 from agentkv.bench.results import SCHEMA, mode_json, ratios
 from agentkv.bench.steady import Steady
 from agentkv.bench.workload import Workload
+from agentkv.counted import counted
 from agentkv.engines import Engine, EngineInfo
 from agentkv.errors import SetupError
 
@@ -150,7 +151,9 @@ class _Run:
         engine = await (self._host.get(None) if samples else self._engine_of(first))
         info = engine.info
         if bench.floor_samples:
-            floor_of = f"{samples} resumes on the idle engine" if samples else "none, as no agent waits for a tool"
+            floor_of = (
+                f"{counted(samples, 'resume')} on the idle engine" if samples else "none, as no agent waits for a tool"
+            )
             self._progress(f"floor: {floor_of}")
         floor = await measure_floor(engine, bench.workload, samples)
         trials: dict[str, list[dict[str, Any]]] = {}
@@ -173,7 +176,7 @@ class _Run:
         steady = self._bench.loads[-1]
 
         async def attempt(cap: int) -> Repetition:
-            return await self._once(f"{name}, trial of at most {cap} agents", evolve(mode, cap=cap), steady)
+            return await self._once(f"{name}, trial of at most {counted(cap, 'agent')}", evolve(mode, cap=cap), steady)
 
         agents = len(self._bench.workload.plans) if steady is None else steady.agents
         bound = self._bench.bound_ms if self._bench.frontier else None
@@ -200,11 +203,13 @@ class _Run:
         engine = await self._engine_of(mode)
         self._salts += 1
         if self._bench.frontier and steady is not None:
-            title = f"{title}, {steady.agents} agents"
+            title = f"{title}, {counted(steady.agents, 'agent')}"
         ticker = _Ticker(title, self._progress)
         salt = f"bench/{self._salts}"
         found = await run_repetition(engine, self._bench.workload, mode, salt, ticker.ended, steady)
-        what = "all agents done after" if steady is None else f"{len(found.tasks)} agents done in a window of"
+        what = (
+            "all agents done after" if steady is None else f"{counted(len(found.tasks), 'agent')} done in a window of"
+        )
         self._progress(f"{title}: {what} {found.seconds:,.1f} s of the engine's clock")
         return found
 
@@ -270,4 +275,4 @@ class _Ticker:
         now = time.perf_counter()
         if now - self._said >= PROGRESS_SECONDS:
             self._said = now
-            self._progress(f"{self._title}: {count} agents done after {now - self._began:.0f} s")
+            self._progress(f"{self._title}: {counted(count, 'agent')} done after {now - self._began:.0f} s")

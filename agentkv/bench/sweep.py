@@ -12,6 +12,7 @@ from agentkv.bench.measure import percentile
 from agentkv.bench.modes import find_modes
 from agentkv.bench.runner import Benchmark, run_benchmark
 from agentkv.bench.seed import SeedShape
+from agentkv.counted import counted
 from agentkv.errors import SetupError
 
 __all__ = ("SWEPT", "Grid", "sweep", "sweep_lines")
@@ -85,7 +86,7 @@ async def sweep(engine: str, grid: Grid, *, block: int, progress: Callable[[str]
             results.append((await run_benchmark(bench, lambda _: None))["modes"])
         row = {"prompt_tokens": prompt, "tool_calls": calls, "tool_seconds": str(delay)}
         rows.append({**row, "modes": {mode: _together([each[mode] for each in results]) for mode in SWEPT}})
-        progress(f"{prompt} tokens, {calls} calls of {delay} s")
+        progress(f"{prompt} tokens, {counted(calls, 'call')} of {delay} s")
     return rows
 
 

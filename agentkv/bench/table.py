@@ -5,6 +5,7 @@ from typing import Any
 
 from agentkv.bench.columns import aligned
 from agentkv.bench.frontier import frontier_lines
+from agentkv.counted import counted
 
 __all__ = ("table_lines", "table_rows")
 
@@ -110,7 +111,7 @@ def _floor(result: Mapping[str, Any]) -> list[str]:
         return []
     idle = (
         f"floor {floor['p50']:,.1f} / {floor['p95']:,.1f} ms, ideal {ideal['p50']:,.1f} / {ideal['p95']:,.1f} ms "
-        f"(p50 / p95 of {floor['n']} resumes on the idle engine)"
+        f"(p50 / p95 of {counted(floor['n'], 'resume')} on the idle engine)"
     )
     return [idle]
 

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 from attrs import asdict
 
-from agentkv.cli.memory import add_memory_options, make_pool, read_budget, read_model
+from agentkv.cli.memory import add_memory_options, make_pool, read_budget, read_model, refuse_parts
 from agentkv.cli.option_names import check_least, naming_options
 from agentkv.cli.size import parse_bytes
 from agentkv.errors import JournalError, SetupError, StoreError
@@ -63,6 +63,7 @@ def _memory(options: argparse.Namespace) -> Memory | None:
     if (options.model is None) != (options.memory is None):
         raise SetupError("--model and --memory go together: a pool is what a model leaves of a memory")
     if options.model is None:
+        refuse_parts(options)
         return None
     shape = read_model(options.model)
     budget = read_budget(options)

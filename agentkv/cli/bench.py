@@ -11,6 +11,7 @@ from agentkv.cli.bench_output import check_outputs, write_json, write_outputs
 from agentkv.cli.bench_traces import add_traces
 from agentkv.cli.calibrate import add_calibrate
 from agentkv.cli.frontier import add_frontier
+from agentkv.cli.help_format import DefaultsFormatter
 from agentkv.cli.option_names import naming_options
 from agentkv.cli.predictors import add_predictors
 from agentkv.cli.sweep import add_sweep
@@ -26,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     seed = workloads.add_parser(
         "seed",
         help="agents with one anchor, a long history, and tools",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=DefaultsFormatter,
     )
     add_common_options(seed)
     _seed_options(seed)

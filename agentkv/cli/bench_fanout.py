@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agentkv.bench import SHAPES, FanoutShape
+from agentkv.cli.help_format import DefaultsFormatter
 from agentkv.errors import SetupError
 
 __all__ = ("add_fanout",)
@@ -31,9 +32,7 @@ def add_fanout(
     command: Callable[[argparse.Namespace], int],
 ) -> None:
     """Declare the workload; ``common`` declares the options that every workload has, ``command`` runs it."""
-    parser = workloads.add_parser(
-        "fanout", help="a trunk, branches, and their join", formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    parser = workloads.add_parser("fanout", help="a trunk, branches, and their join", formatter_class=DefaultsFormatter)
     common(parser)
     parser.add_argument("--shape", choices=tuple(SHAPES), default="forks", help="where the numbers come from")
     for name, kind, what in NUMBERS:

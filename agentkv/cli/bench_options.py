@@ -46,7 +46,14 @@ def _mode_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--modes", metavar="LIST", default=DEFAULT_MODES, help=f"of {', '.join(MODES)}")
     parser.add_argument("--cap", metavar="N", type=int, help="stock+cap's limit; left out, it is found by trials")
     for switch, name in SWITCHED.items():
-        parser.add_argument(f"--no-{name}", dest="without", action="append_const", const=switch, default=[])
+        parser.add_argument(
+            f"--no-{name}",
+            dest="without",
+            action="append_const",
+            const=switch,
+            default=[],
+            help="leave it out of every mode that has it",
+        )
     parser.add_argument(
         "--kv-pool-ratio",
         metavar="R,R..",

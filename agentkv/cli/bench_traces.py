@@ -19,7 +19,9 @@ from agentkv.bench import (
 )
 from agentkv.cli.bench_options import parse_delay
 from agentkv.cli.engine_options import parse_engine_options
+from agentkv.cli.help_format import DefaultsFormatter
 from agentkv.cli.option_names import check_least
+from agentkv.counted import counted
 from agentkv.errors import SetupError
 from agentkv.trace import TraceKind, find_files, trace_kind
 
@@ -40,7 +42,7 @@ def add_traces(
         ("replay", "recorded conversations, word by word", _replay_options, _replay),
         ("hashes", "recorded sessions of which only the hashes of blocks are known", _hashes_options, _hashes),
     ):
-        parser = workloads.add_parser(name, help=what, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+        parser = workloads.add_parser(name, help=what, formatter_class=DefaultsFormatter)
         common(parser)
         options(parser)
         parser.set_defaults(command=command, workload=make)
@@ -91,7 +93,7 @@ def _replay(options: argparse.Namespace) -> Replay:
         think=None if options.think_times is None else read_think_times(_files(options.think_times, HASHES, BY_HASH)),
         scaling=DelayScaling(scale=options.delay_scale, cap=options.delay_cap),
     )
-    _progress(f"rendering conversations of {len(files)} files")
+    _progress(f"rendering conversations of {counted(len(files), 'file')}")
     stories = choose_stories(
         files,
         Teller(chat).tell,

@@ -15,6 +15,7 @@ from agentkv.cli.memory import (
 )
 from agentkv.cli.option_names import check_least, naming_options
 from agentkv.cli.size import show_bytes
+from agentkv.counted import counted
 from agentkv.errors import SetupError
 from agentkv.kv import KVPool, ModelShape, bytes_per_token
 
@@ -138,7 +139,9 @@ def _lines(findings: dict[str, Any]) -> list[str]:
     if memory["overhead"]:
         taken += f" - {show_bytes(memory['overhead'])} besides"
     longest = "of any length" if pool["longest_sequence"] is None else f"of up to {pool['longest_sequence']:,} tokens"
-    branches = f", each with {leased['branches_of_each_chain']} branches" if leased["branches_of_each_chain"] else ""
+    branches = (
+        f", each with {counted(leased['branches_of_each_chain'], 'branch')}" if leased["branches_of_each_chain"] else ""
+    )
     chains = f"{leased['chains']:,} chains of {leased['prompt_tokens']:,} tokens"
     lines += [
         f"memory    {show_bytes(memory['usable'])} to use - {taken} = {show_bytes(memory['kv'])} for KV on a device",
@@ -155,11 +158,10 @@ def _lines(findings: dict[str, Any]) -> list[str]:
 
 def _layer_line(entry: dict[str, Any]) -> str:
     reach = "all tokens" if entry["window"] is None else f"the last {entry['window']:,} tokens"
+    layers = counted(entry["layers"], "layer")
     if not entry["value_values"]:
-        return (
-            f"{entry['layers']} layers with {reach}: one latent vector of {entry['key_values']} values, on each device"
-        )
-    heads = f"{entry['kv_heads']} KV heads of {entry['key_values']}"
+        return f"{layers} with {reach}: one latent vector of {entry['key_values']} values, on each device"
+    heads = f"{counted(entry['kv_heads'], 'KV head')} of {entry['key_values']}"
     if entry["kv_heads_on_device"] != entry["kv_heads"]:
         heads += f", {entry['kv_heads_on_device']} on each device"
-    return f"{entry['layers']} layers with {reach}: {heads}"
+    return f"{layers} with {reach}: {heads}"

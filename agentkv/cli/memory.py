@@ -12,7 +12,7 @@ from agentkv.cli.size import parse_bytes, show_bytes
 from agentkv.errors import SetupError
 from agentkv.kv import DTYPE_BYTES, KVPool, ModelShape, pool_of
 
-__all__ = ("Budget", "add_memory_options", "dtype_bytes_of", "make_pool", "read_budget", "read_model")
+__all__ = ("Budget", "add_memory_options", "dtype_bytes_of", "make_pool", "read_budget", "read_model", "refuse_parts")
 
 
 def add_memory_options(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +46,13 @@ class Budget:
         return self.usable - self.weights - self.overhead
 
 
+def refuse_parts(options: argparse.Namespace) -> None:
+    """Raise ``SetupError`` naming what is to be taken from a memory where none is given."""
+    for name in ("weights_bytes", "overhead_bytes"):
+        if getattr(options, name) is not None:
+            raise SetupError(f"{flag_of(name)} is a part of --memory BYTES: give that, too, or leave it out")
+
+
 def read_model(path: Path) -> ModelShape:
     """The shape of the model at ``path``. Raises ``SetupError`` that names the file and what is wrong with it."""
     file = path / "config.json" if path.is_dir() else path
@@ -70,6 +77,7 @@ def read_budget(options: argparse.Namespace) -> Budget | None:
         if not 0 < getattr(options, name) <= 1:
             raise SetupError(f"{flag_of(name)} {getattr(options, name)} must be above 0 and at most 1")
     if options.memory is None:
+        refuse_parts(options)
         return None
     overhead = parse_bytes("--overhead-bytes", options.overhead_bytes) if options.overhead_bytes else 0
     budget = Budget(

@@ -9,6 +9,7 @@ from typing import Any
 from agentkv.bench import find_chat, judge_predictors, predictor_lines
 from agentkv.cli.bench_output import check_writable, write_text
 from agentkv.cli.bench_traces import find_trajectories
+from agentkv.cli.help_format import DefaultsFormatter
 from agentkv.cli.load import load_function
 from agentkv.cli.option_names import check_least
 
@@ -21,7 +22,7 @@ def add_predictors(workloads: Any) -> None:
         "predictors",
         help="how good guesses at tool results are on recorded conversations",
         description="Guesses each recorded result by what calls gave before, and counts tokens. Starts no engine.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=DefaultsFormatter,
     )
     parser.add_argument(
         "--trace", metavar="PATH", type=Path, nargs="+", required=True, help="files with a conversation a line"

@@ -12,6 +12,7 @@ import anyio
 from agentkv.bench.sweep import Grid, sweep, sweep_lines
 from agentkv.cli.bench_options import parse_delay
 from agentkv.cli.bench_output import check_writable, write_text
+from agentkv.cli.help_format import DefaultsFormatter
 from agentkv.cli.option_names import naming_options
 from agentkv.errors import SetupError
 
@@ -23,7 +24,7 @@ def add_sweep(workloads: Any) -> None:
     parser = workloads.add_parser(
         "sweep",
         help="stock, bidirectional and auto over a grid of workloads",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=DefaultsFormatter,
     )
     parser.add_argument("--engine", metavar="SPEC", default="sim:h200", help="vllm[:MODEL] or sim[:PRESET]")
     parser.add_argument("--block-size", metavar="N", type=int, default=16, help="tokens in a KV block")

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from attrs import evolve, frozen
 
+from agentkv.counted import counted
 from agentkv.kv import Record
 
 __all__ = ("Incident", "incident_lines", "incidents")
@@ -32,11 +33,11 @@ class Incident:
     def line(self) -> str:
         """The incident for a terminal."""
         what = " ".join(part for part in (self.kind, self.lease_class) if part)
-        much = f", {self.blocks} blocks, {self.size / 1e6:.1f} MB" if self.blocks else ""
+        much = f", {counted(self.blocks, 'block')}, {self.size / 1e6:.1f} MB" if self.blocks else ""
         time = f", {self.ms:,.0f} ms" if self.ms else ""
         why = f": {self.reason}" if self.reason else ""
         whom = f", for {self.for_whom}" if self.for_whom else ""
-        return f"  {what}  {self.times} times{much}{time}{why}{whom}"
+        return f"  {what}  {counted(self.times, 'time')}{much}{time}{why}{whom}"
 
 
 def incidents(records: Iterable[Record]) -> tuple[Incident, ...]:

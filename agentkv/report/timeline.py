@@ -5,6 +5,8 @@ from typing import Literal
 
 from attrs import frozen
 
+from agentkv.counted import counted
+
 __all__ = ("Span", "SpanKind", "covered", "meanwhile", "timeline_lines")
 
 SpanKind = Literal["ttft", "decode", "tool", "prefill"]
@@ -68,7 +70,7 @@ def _describe(span: Span, spans: Sequence[Span]) -> str:
         return f"{'wait after tool' if span.after_tool else 'TTFT'}  {span.label}"
     text = f"{_TITLES[span.kind]}  {span.label}"
     if span.tokens:
-        text += f"  {span.tokens} tokens"
+        text += f"  {counted(span.tokens, 'token')}"
     under = dict.fromkeys(other.label for other in meanwhile(spans) if span.inside(other) > 0)
     if span.kind == "prefill" and under:
         text += f"  (while {', '.join(under)} ran)"

@@ -163,6 +163,7 @@ def test_a_file_without_a_workload_is_one_line(
         (("--model", "nowhere"), "--model and --memory go together"),
         (("--model", "nowhere", "--memory", "80GiB"), "there is no file 'nowhere'"),
         (("--block-size", "0"), "--block-size 0 must be at least 1"),
+        (("--overhead-bytes", "1GiB"), "--overhead-bytes is a part of --memory BYTES: give that, too, or leave it out"),
     ],
 )
 def test_a_wrong_device_is_one_line(capsys: pytest.CaptureFixture[str], options: tuple[str, ...], message: str) -> None:

@@ -180,6 +180,27 @@ def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str], options: tupl
     assert message in err
 
 
+def test_one_is_told_in_the_singular(capsys: pytest.CaptureFixture[str]) -> None:
+    load = ("--duration", "20", "--start-spread", "1", "--frontier", "1", "--floor-samples", "1")
+    assert main(("bench", "seed", *SMALL, "--chains", "1", "--modes", "stock", *load)) == 0
+    out, err = capsys.readouterr()
+    assert "floor: 1 resume on the idle engine\n" in err
+    assert "stock, repetition 1 of 1, 1 agent: " in err
+    assert "(p50 / p95 of 1 resume on the idle engine)" in out
+    assert " with 1 agent (p95 " in out
+    assert "\n  1 agent: " in out
+
+
+@pytest.mark.parametrize("workload", ["seed", "replay", "hashes", "fanout", "sweep", "predictors"])
+def test_help_tells_defaults_and_not_that_there_is_none(capsys: pytest.CaptureFixture[str], workload: str) -> None:
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main(("bench", workload, "--help"))
+    told = capsys.readouterr().out
+    assert "(default: 32)" in told or "(default: 16)" in told
+    assert "default: None" not in " ".join(told.split())
+    assert "default: []" not in told
+
+
 def test_an_engine_option_reaches_the_engine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     options = ("--modes", "stock", "--engine-option", "max_num_seqs=2", "--floor-samples", "0", "--json", str(file))
@@ -208,7 +229,7 @@ def test_a_replay_is_one_command(capsys: pytest.CaptureFixture[str], conversatio
     out, err = capsys.readouterr()
     assert "text: recorded, word by word" in out
     assert "waits: 4 recorded" in out
-    assert "rendering conversations of 1 files" in err
+    assert "rendering conversations of 1 file\n" in err
     found = json.loads(file.read_text())["workload"]
     assert (found["kind"], found["trace"], found["tokenizer"]) == ("replay", ["talk.jsonl"], "sim_model")
     assert (found["chains"], found["distinct"], found["generations"]) == (4, 3, 8)

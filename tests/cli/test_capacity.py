@@ -42,6 +42,16 @@ def test_without_a_memory_it_says_what_a_token_takes(capsys: pytest.CaptureFixtu
     assert "8,192 tokens" in out
 
 
+def test_one_is_told_in_the_singular(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    one = {"num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "hidden_size": 64}
+    file.write_text(json.dumps({**LLAMA_8B, **one}), encoding="utf-8")
+    assert main(("capacity", str(file), "--memory", "1GiB", "--weights-bytes", "0", "--branches", "1")) == 0
+    out = capsys.readouterr().out
+    assert "1 layer with all tokens: 1 KV head of 64\n" in out
+    assert ", each with 1 branch\n" in out
+
+
 def test_with_a_memory_it_counts_what_leases_hold(capsys: pytest.CaptureFixture[str], model: Path) -> None:
     options = (
         "--memory",
@@ -109,6 +119,7 @@ def test_sliding_layers_beside_full_ones_keep_everything_where_hybrids_are_off(
     ("options", "message"),
     [
         (("--memory", "lots"), "--memory 'lots': give bytes, as 80GiB"),
+        (("--weights-bytes", "1GiB"), "--weights-bytes is a part of --memory BYTES: give that, too, or leave it out"),
         (("--memory", "0"), "--memory '0': give at least one byte"),
         (("--memory", "80GiB"), "give --weights-bytes, or 0"),
         (("--memory", "10GiB", "--weights-bytes", "16GB"), "nothing is left for KV"),

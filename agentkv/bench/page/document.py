@@ -10,6 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from agentkv.bench.page import figures
 from agentkv.bench.page.style import drawing
 from agentkv.bench.table import table_rows
+from agentkv.counted import counted
 from agentkv.errors import SetupError
 
 __all__ = ("page", "require_plotting")
@@ -31,6 +32,7 @@ def page(result: Mapping[str, Any]) -> str:
     require_plotting()
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["number"] = _number
+    environment.filters["counted"] = counted
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     with drawing():
         drawings, distributions = _drawings(result), _distributions(result)
