@@ -36,5 +36,5 @@ def test_incidents_are_summed_by_kind_class_reason_and_request() -> None:
     assert incident_lines(waits)[1:] == ["  tier.wait  2 times, 1,420 ms, for b/1"]
     assert incident_lines(found)[1:3] == [
         "  lease.evict chain  2 times, 7 blocks, 7.0 MB: room, for b/1",
-        "  admission.queue  1 times: position 1",
+        "  admission.queue  1 time: position 1",
     ]
