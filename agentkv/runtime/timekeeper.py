@@ -8,7 +8,9 @@ from agentkv.runtime.events import (
     GenerationAsked,
     GenerationFinished,
     Prefetched,
+    RunCancelledEvent,
     RunEvent,
+    RunFailed,
 )
 
 __all__ = ("Timekeeper",)
@@ -41,6 +43,8 @@ class Timekeeper:
             case Prefetched():
                 label = place(event.branch, event.agent)
                 self._add(Span(kind="prefill", label=label, start=event.sent_at, end=event.at, tokens=event.computed))
+            case RunFailed() | RunCancelledEvent():
+                self._cut_short(event.at)
             case _:
                 pass
 
@@ -48,8 +52,17 @@ class Timekeeper:
         self._called.add(event.branch)
         started = self._calls.pop((event.branch, event.index), None)
         if started is not None:
-            label = place(event.branch, started.call.name)
-            self._add(Span(kind="tool", label=label, start=started.at, end=event.at))
+            self._ran(started, event.at)
+
+    def _cut_short(self, at: float) -> None:
+        """Tools that have no result ran until the run's end; of branches it is not known how long they did."""
+        for (branch, _), started in self._calls.items():
+            if not branch:
+                self._ran(started, at)
+
+    def _ran(self, started: CallStarted, until: float) -> None:
+        label = place(started.branch, started.call.name)
+        self._add(Span(kind="tool", label=label, start=started.at, end=until))
 
     def _generation(self, event: GenerationFinished) -> None:
         asked = self._asked.pop(event.branch, None)

@@ -626,3 +626,18 @@ async def test_calls_that_were_not_run_keep_their_ids(runtime: Open) -> None:
         result = await rt.run(agent(double), "Go")
     ids = [made.id for message in result.messages for made in message.calls]
     assert ids == [f"call_{number:04}" for number in range(1, MOST_CALLS + 3)]
+
+
+async def test_a_tool_that_ends_its_run_is_in_the_report(runtime: Open) -> None:
+    @akv.tool
+    async def wait(ctx: akv.Context[None], seconds: float) -> str:
+        """Wait, and fail."""
+        await ctx.sleep(seconds)
+        raise ValueError("too long")
+
+    async with runtime([call("wait", seconds=3.0), say("So.")]) as rt:
+        with pytest.raises(akv.ToolError) as caught:
+            await rt.run(agent(wait), "Go")
+    report = caught.value.report
+    assert [span.seconds for span in report.spans if span.kind == "tool"] == [3.0]
+    assert "no tool ran" not in report.saving()
