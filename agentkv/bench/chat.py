@@ -23,6 +23,8 @@ def find_chat(
     ``engine`` and ``options`` are those that the engine will be started with. Raises ``SetupError`` where there is
     none, or one with more ids than the model knows.
     """
+    if given is not None and not given.is_dir():
+        raise SetupError(f"--tokenizer {given}: no such folder; {REMEDY}")
     kind, _, name = engine.partition(":")
     if kind == "sim":
         folder = MODEL_PATH if given is None else given

@@ -17,6 +17,7 @@ from agentkv.bench import (
 )
 from agentkv.cli.engine_options import add_engine_option, parse_engine_options
 from agentkv.cli.idle_options import SWITCHED, refuse_idle
+from agentkv.cli.option_names import about
 from agentkv.cli.size import parse_bytes
 from agentkv.errors import SetupError
 
@@ -117,10 +118,8 @@ def _modes(options: argparse.Namespace) -> dict[str, ModeConfig]:
 
 def parse_delay(option: str, text: str) -> Delay:
     """What ``Delay.parse`` makes of ``text``. Raises ``SetupError`` naming ``option``."""
-    try:
+    with about(option):
         return Delay.parse(text)
-    except SetupError as error:
-        raise SetupError(f"{option}: {error}") from None
 
 
 def _numbers(option: str, text: str, kind: Callable[[str], T]) -> tuple[T, ...]:

@@ -20,7 +20,7 @@ from agentkv.bench import (
 from agentkv.cli.bench_options import parse_delay
 from agentkv.cli.engine_options import parse_engine_options
 from agentkv.cli.help_format import DefaultsFormatter
-from agentkv.cli.option_names import check_least
+from agentkv.cli.option_names import about, check_least
 from agentkv.counted import counted
 from agentkv.errors import SetupError
 from agentkv.trace import TraceKind, find_files, trace_kind
@@ -90,7 +90,7 @@ def _replay(options: argparse.Namespace) -> Replay:
     times = WaitingTimes(
         tool=parse_delay("--tool-seconds", options.tool_seconds),
         user=parse_delay("--user-seconds", options.user_seconds),
-        think=None if options.think_times is None else read_think_times(_files(options.think_times, HASHES, BY_HASH)),
+        think=None if options.think_times is None else read_think_times(_think_files(options.think_times)),
         scaling=DelayScaling(scale=options.delay_scale, cap=options.delay_cap),
     )
     _progress(f"rendering conversations of {counted(len(files), 'file')}")
@@ -107,7 +107,7 @@ def _replay(options: argparse.Namespace) -> Replay:
 
 def _hashes(options: argparse.Namespace) -> Hashes:
     check_least(options, limit=1, max_tokens=1, start_spread=0)
-    files = _files(options.trace, HASHES, BY_HASH)
+    files = _files("--trace", options.trace, HASHES, BY_HASH)
     sessions, cut = choose_sessions(files, limit=options.limit, longest=options.max_tokens, seed=options.seed)
     return Hashes(
         sessions=sessions,
@@ -120,16 +120,21 @@ def _hashes(options: argparse.Namespace) -> Hashes:
 
 
 def find_trajectories(paths: Sequence[Path]) -> list[Path]:
-    """The files of conversations that ``paths`` name. Raises ``SetupError``."""
-    return _files(paths, TEXT, ("trajectories",))
+    """The files of conversations that ``paths``, given by ``--trace``, name. Raises ``SetupError``."""
+    return _files("--trace", paths, TEXT, ("trajectories",))
 
 
-def _files(paths: Sequence[Path], endings: tuple[str, ...], kinds: tuple[TraceKind, ...]) -> list[Path]:
-    """The files, all of one of ``kinds``. Raises ``SetupError``."""
-    found = find_files(paths, endings)
-    for file in found:
-        if (kind := trace_kind(file)) not in kinds:
-            raise SetupError(f"{file} holds {kind}; what is needed here are {' or '.join(kinds)}")
+def _think_files(paths: Sequence[Path]) -> list[Path]:
+    return _files("--think-times", paths, HASHES, BY_HASH)
+
+
+def _files(option: str, paths: Sequence[Path], endings: tuple[str, ...], kinds: tuple[TraceKind, ...]) -> list[Path]:
+    """The files that ``option`` names, all of one of ``kinds``. Raises ``SetupError``, which names both."""
+    with about(option):
+        found = find_files(paths, endings)
+        for file in found:
+            if (kind := trace_kind(file)) not in kinds:
+                raise SetupError(f"{file} holds {kind}; what is needed here are {' or '.join(kinds)}")
     return found
 
 

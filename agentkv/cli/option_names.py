@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from agentkv.errors import SetupError
 
-__all__ = ("check_least", "flag_of", "naming_options")
+__all__ = ("about", "check_least", "flag_of", "naming_options")
 
 # A field with its value, or a field that a message is about.
 _FIELD = re.compile(r"\b([a-z][a-z0-9_]*)=(?=\S)|^([a-z][a-z0-9_]*)(?=: )")
@@ -25,6 +25,15 @@ def check_least(options: argparse.Namespace, **least: int) -> None:
         value = getattr(options, name)
         if value is not None and not bound <= value < math.inf:
             raise SetupError(f"{flag_of(name)} {value} must be at least {bound}")
+
+
+@contextmanager
+def about(option: str) -> Iterator[None]:
+    """Put ``option`` in front of a ``SetupError`` about what it was given."""
+    try:
+        yield
+    except SetupError as error:
+        raise type(error)(f"{option}: {error}") from error
 
 
 @contextmanager

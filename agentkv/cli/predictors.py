@@ -11,7 +11,7 @@ from agentkv.cli.bench_output import check_writable, write_text
 from agentkv.cli.bench_traces import find_trajectories
 from agentkv.cli.help_format import DefaultsFormatter
 from agentkv.cli.load import load_function
-from agentkv.cli.option_names import check_least
+from agentkv.cli.option_names import about, check_least
 
 __all__ = ("add_predictors",)
 
@@ -41,7 +41,8 @@ def _command(options: argparse.Namespace) -> int:
     if options.json is not None:
         check_writable("--json", options.json)
     files = find_trajectories(options.trace)
-    hook = None if options.hook is None else load_function(options.hook)
+    with about("--hook"):
+        hook = None if options.hook is None else load_function(options.hook)
     chat, _ = find_chat(options.engine, {}, options.tokenizer, _progress)
     result = judge_predictors(files, chat, block=options.block_size, hook=hook, for_agent=options.memo == "agent")
     if options.json is not None:

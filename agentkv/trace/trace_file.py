@@ -77,7 +77,7 @@ def find_files(paths: Iterable[Path], endings: tuple[str, ...]) -> list[Path]:
         elif path.is_file():
             found.append(path)
         else:
-            raise SetupError(f"{path}: no such file or folder")
+            raise SetupError(f"{path}: no such file or folder; name what is there")
     return list(dict.fromkeys(found))
 
 

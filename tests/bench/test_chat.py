@@ -50,5 +50,8 @@ def test_ids_that_the_model_does_not_know_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_tokenizer_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match=r"--tokenizer .*none: no tokenizer\.json"):
-        find_chat(model(tmp_path / "bare", 1), {}, tmp_path / "none", silent)
+    engine = model(tmp_path / "bare", 1)
+    with pytest.raises(SetupError, match=r"--tokenizer .*none: no such folder"):
+        find_chat(engine, {}, tmp_path / "none", silent)
+    with pytest.raises(SetupError, match=r"--tokenizer .*: no tokenizer\.json"):
+        find_chat(engine, {}, tmp_path, silent)

@@ -100,7 +100,7 @@ def test_the_command_prints_the_table_of_recorded_conversations(
     ("options", "problem"),
     [
         (["--block-size", "0"], "--block-size 0 must be at least 1"),
-        (["--hook", "nowhere"], "'nowhere' names no function; give it as FILE:NAME"),
+        (["--hook", "nowhere"], "--hook: 'nowhere' names no function; give it as FILE:NAME"),
         (["--hook", f"{HOOKS}:nothing"], "has no function 'nothing'"),
     ],
 )
