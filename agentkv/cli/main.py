@@ -24,6 +24,7 @@ The file is imported; of its top-level names these are looked for:
                 only one of either may call it as it likes
   prompt        the prompt where none is given
   deps          what is handed to the tools
+  limits        the run's akv.Limits, where the defaults are not what it needs
   script        what the simulated model says on --engine sim; without it, it makes something up"""
 
 

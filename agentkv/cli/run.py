@@ -50,8 +50,11 @@ class _Failed:
 async def _run(target: Target, prompt: str, options: argparse.Namespace) -> Result[Any] | _Failed:
     kv = KVConfig(kv_transfer_mode=options.kv_transfer_mode)
     engine, start_options = _engine(target, options.engine, parse_engine_options(options.engine_option))
+    limits = target.get("limits")
     async with (
-        Runtime(engine, store=options.store, kv=kv, options=start_options, progress=_progress) as runtime,
+        Runtime(
+            engine, store=options.store, kv=kv, limits=limits, options=start_options, progress=_progress
+        ) as runtime,
         runtime.start(target.value, prompt, deps=target.get("deps")) as run,
     ):
         if not options.quiet:

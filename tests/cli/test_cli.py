@@ -138,6 +138,18 @@ def test_a_run_that_fails_has_a_report_too(capsys: pytest.CaptureFixture[str], t
         assert found["error"]["message"] in err
 
 
+def test_a_file_may_have_limits(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(f"{FAILING.rstrip()} * 9\nlimits = akv.Limits(steps=3)\n")
+    status, _, err = run(capsys, "run", str(file), "Hello?", "--engine", "sim", "--quiet")
+    assert status == 1
+    assert "Limits.steps=3 reached; give the run or its Runtime larger limits=akv.Limits(steps=...)" in err
+    file.write_text(f"{FAILING}limits = 3\n")
+    status, _, err = run(capsys, "run", str(file), "Hello?", "--engine", "sim", "--quiet")
+    assert status == 2
+    assert "limits=3" in err
+
+
 def test_a_run_that_fails_before_it_asks_has_nothing_to_account_for(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
