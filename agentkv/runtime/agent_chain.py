@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 
 from agentkv.bounds import is_whole
 from agentkv.chain import Message
-from agentkv.errors import ModelOutputError, PromptTooLong, SetupError
+from agentkv.errors import EngineError, ModelOutputError, PromptTooLong, SetupError
 from agentkv.graph import check_label
 from agentkv.graph.path import BranchId, Path
 from agentkv.report import Step
@@ -183,7 +183,9 @@ class AgentChain:
                 self._family.chains.remove(chain)
                 self._services.live.discard(chain)
                 await chain._end_work()
-                await self._family.leave(chain._tenure, chain._branch)
+                # What cannot be given back expires, or is gone with its engine.
+                with suppress(EngineError):
+                    await self._family.leave(chain._tenure, chain._branch)
 
     async def stop(self) -> None:
         """As ``release``: what a runtime that is closed does to what is still alive."""

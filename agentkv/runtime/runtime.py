@@ -113,15 +113,15 @@ class Runtime:
         stack, self._stack = self._stack, None
         if stack is not None:
             self._services.closed.set()
-            with anyio.move_on_after(CLOSE_SECONDS, shield=True):
-                living = tuple(self._services.live)
-                for each in living:
-                    if isinstance(each, Run):
-                        each.cancel()
-                for each in living:
-                    await each.stop()
             # What the body raised is the caller's own: passed to the stack's task group, it would come out wrapped.
-            await stack.__aexit__(None, None, None)
+            async with stack:
+                with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+                    living = tuple(self._services.live)
+                    for each in living:
+                        if isinstance(each, Run):
+                            each.cancel()
+                    for each in living:
+                        await each.stop()
 
     @property
     def format(self) -> ChatFormat:

@@ -7,10 +7,12 @@ import anyio
 import pytest
 
 import agentkv as akv
-from agentkv.errors import EngineUnavailable
+from agentkv.errors import EngineUnavailable, StoreError
+from agentkv.kv import PolicySettings
+from agentkv.store import MemoryStore
 from agentkv.testing import Script, call, say
 
-from .conftest import Open
+from .conftest import Open, managed_sim
 
 LONG = "The river rises in the north and runs to the sea. " * 60
 
@@ -278,3 +280,20 @@ async def test_what_a_released_chain_has_under_way_ends_and_leaves_nothing(runti
         assert ended == ["released"] * 2
         # The step that was under way is long: the anchor's request, which the runtime sends, waits for it.
         await rt.engine.clock.sleep(5)
+
+
+async def test_a_runtime_is_closed_whose_engine_died_under_its_chains(store: MemoryStore) -> None:
+    engine = managed_sim(Script(lambda prompt, tag: say("Read.")), PolicySettings(), {})
+    async with akv.Runtime(engine, store=store) as rt:
+        chains = [rt.chain(reader), rt.chain(reader)]
+        for chain in chains:
+            chain.append("Read.")
+            await chain.generate()
+        fork = chains[0].fork()
+        await engine.aclose()
+        await chains[0].release()
+        with pytest.raises(akv.SetupError, match="was released"):
+            fork.append("More.")
+    with pytest.raises(StoreError, match="not open"):
+        await store.runs()
+    assert not rt._services.live
