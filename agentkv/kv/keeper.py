@@ -169,7 +169,10 @@ class LeaseKeeper:
             freed = self._apply(cuts, now, "room", for_whom)
             if gained >= deficit or self.parking.relieve(deficit - freed, for_whom, now):
                 return freed
-            return freed + self.make_room(deficit - freed, now, for_whom=for_whom, protect=protect)
+            freed += self.make_room(deficit - freed, now, for_whom=for_whom, protect=protect)
+            if freed < deficit:
+                self.parking.short()
+            return freed
         cuts, gained = self.planner.plan(leases, deficit, counts_as_room, self.parking, protect)
         enough = gained >= deficit or (partly and gained > 0)
         return self._apply(cuts, now, "room", for_whom) if enough else 0

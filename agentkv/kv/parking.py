@@ -25,6 +25,10 @@ class Parking(Protocol):
         """Whether ``deficit`` blocks will be able to go without loss: copies of them are on their way, or will be."""
         ...
 
+    def short(self) -> None:
+        """A request lacks room still: until it asks again what is free is meant for it."""
+        ...
+
 
 class _NoParking(Parking):
     """An engine without a second tier: what leaves the pool is lost."""
@@ -40,6 +44,10 @@ class _NoParking(Parking):
     @override
     def relieve(self, deficit: int, for_whom: str, now: float) -> bool:
         return False
+
+    @override
+    def short(self) -> None:
+        """Nothing is brought in ahead of need."""
 
 
 NO_PARKING: Parking = _NoParking()

@@ -54,7 +54,7 @@ class Tier:
         self._back = Promoter(leases, pool, mover, cost)
         self._uses: dict[str, str] = {}
         self._failed = 0
-        # Whether room was promised to a request since the last tick: what is free until then is meant for it.
+        # Whether a request lacked room since the last tick, promised or not: what is free until then is meant for it.
         self._promised = False
         self._moved = {"demote": 0, "promote": 0}
         self._table.watch = self._follow
@@ -82,6 +82,10 @@ class Tier:
         promised = coming or (self.mover.copies.free >= deficit and self._out.engaged())
         self._promised |= promised
         return promised
+
+    def short(self) -> None:
+        """See ``Parking``."""
+        self._promised = True
 
     # Requests
 

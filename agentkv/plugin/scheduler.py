@@ -223,10 +223,10 @@ class SyncAgentScheduler(Scheduler):
             if self._port is not None:
                 kv.guard(self._port.answered, step)
         outputs = super().update_from_output(*args, **kwargs)
-        if answers := [*self._dropped]:
-            self._dropped.clear()
-            for client, output in answers:
+        if self._dropped:
+            for client, output in self._dropped:
                 outputs.setdefault(client, EngineCoreOutputs()).outputs.append(output)
+            self._dropped.clear()
         return outputs
 
     # Counts and resets

@@ -191,6 +191,25 @@ def test_a_chain_that_was_to_leave_later_and_ends_before_leaves_nothing_behind()
     world.check()
 
 
+def test_chains_that_come_back_ahead_do_not_take_turns_in_the_room_that_a_request_waits_for() -> None:
+    world = World(10, tier_reserve=0.0)
+    for chain in "ab":
+        token = world.sent_away(chain, 4)
+        # No longer asleep: it may come back ahead of need.
+        world.tier.arrived("r", token)
+        world.tier.forget("r")
+    for _ in range(8):
+        while world.going:
+            world.land()
+        world.tier.tick(world.now)
+        world.start()
+        if (answer := world.ask("large", 10)) is not None:
+            break
+    assert answer is not None, "what leaves for it makes way for the other"
+    assert "lease.evict" not in world.kinds()
+    world.check()
+
+
 def test_without_pressure_nothing_is_copied() -> None:
     world = World(tier_reserve=0.25)
     world.until("a", 10)
