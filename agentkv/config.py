@@ -16,8 +16,9 @@ TransferMode = Literal["auto", "off", "prefix", "bidirectional"]
 class Limits:
     """Bounds of one run, its branches included; passing one ends the run with ``LimitExceeded``.
 
-    ``steps`` counts generations, ``tool_calls`` counts calls, ``tokens`` counts generated tokens,
-    ``seconds`` is the run's wall-clock time on the runtime's clock. Raises ``SetupError`` naming the field that is
+    ``steps`` counts generations, ``tool_calls`` counts calls, ``tokens`` counts generated tokens, ``seconds`` is the
+    run's wall-clock time on the runtime's clock. A generation gets no more ``tokens`` than are left: an answer that is
+    cut off so ends the run as one that is not ``complete``. Raises ``SetupError`` naming the field that is
     out of its bounds or of another type.
     """
 

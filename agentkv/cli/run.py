@@ -91,7 +91,7 @@ def _show(ended: Result[Any] | _Failed) -> None:
     if isinstance(ended, Result):
         print(ended.output)
         if not ended.complete:
-            print("agentkv: the answer was cut off at the agent's max_tokens", file=sys.stderr)
+            _progress("agentkv: the answer was cut off; give it a larger max_tokens, Limits.tokens or context")
         print()
     elif not ended.kv.steps:
         # Nothing was asked, so there is nothing to account for.

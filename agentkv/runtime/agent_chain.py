@@ -39,7 +39,7 @@ NODE = "plan"
 class Generated:
     """One generation: the message that it is, with calls if it made any; ``step`` accounts for its prompt.
 
-    ``complete`` is False if it was cut off at its ``max_tokens``.
+    ``complete`` is False if it was cut off, at its ``max_tokens`` or at the end of the model's context.
     """
 
     message: Message

@@ -19,7 +19,8 @@ Output = TypeVar("Output")
 class Result(Generic[Output]):
     """A run's answer.
 
-    ``output`` is of the graph's output type; ``complete`` is False when it was cut off at ``max_tokens``;
+    ``output`` is of the graph's output type; ``complete`` is False when it was cut off: at ``max_tokens``, at
+    what ``Limits.tokens`` had left, or at the end of the model's context;
     ``usage`` sums the run's tokens, ``kv`` is the whole account; ``messages`` is the conversation; ``id`` the
     run's, under which its journal is stored.
     """

@@ -103,7 +103,7 @@ def test_an_answer_that_was_cut_off_is_said_to_be(capsys: pytest.CaptureFixture[
     agent = "import agentkv as akv\nmine = akv.Agent('mine', instructions='Answer.', max_tokens=2)\n"
     file.write_text(f"{agent}script = [akv.testing.say('A long answer, longer than two tokens.')]\n")
     _, _, err = run(capsys, "run", str(file), "Hello?", "--engine", "sim")
-    assert "agentkv: the answer was cut off at the agent's max_tokens" in err
+    assert "agentkv: the answer was cut off; give it a larger max_tokens, Limits.tokens or context" in err
     _, out, _ = run(capsys, "run", str(file), "Hello?", "--engine", "sim", "--json")
     assert json.loads(out)["complete"] is False
 
