@@ -17,7 +17,8 @@ class Span:
     """A stretch of time in clock seconds.
 
     ``ttft`` runs from the moment a generation could be asked for to its first token; ``after_tool`` marks
-    that of a resume. ``tokens`` are those decoded or prefilled in the span. ``branch``: it is that of a branch.
+    that of a resume: of the first one behind tool results, or of the first of each branch that begins behind them.
+    ``tokens`` are those decoded or prefilled in the span. ``branch``: it is that of a branch.
     """
 
     kind: SpanKind

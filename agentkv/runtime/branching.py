@@ -25,7 +25,7 @@ from agentkv.runtime.events import (
 )
 from agentkv.runtime.program import Program
 from agentkv.runtime.siblings import Branch, Branching
-from agentkv.runtime.state import Adopt, Choose, Command, End, Leave, ListBranches, State, Wait
+from agentkv.runtime.state import Adopt, Choose, Command, End, Follow, Leave, ListBranches, State, Wait
 
 __all__ = ("begin", "chosen", "deliver", "go", "inside", "timed_out")
 
@@ -61,6 +61,8 @@ def begin(program: Program, state: State, listed: tuple[tuple[str, str], ...], a
         message = f"node {node.name!r}: more branches were listed than limit={node.most}; list fewer, or raise it"
         return fail(state, "LimitExceeded", message, at)
     visit, apart = state.visits[node.name], node.kind == "spawn"
+    behind = joining.trunks(program, state, node)
+    state = evolve(state, known={**state.known, **{tip.agent: len(tip.chain) for tip in behind}})
     started = tuple(
         Branch(id=BranchId(node.name, visit, label), state=_apart(state, text) if apart else _on_trunk(state, text))
         for label, text in listed
@@ -81,6 +83,8 @@ def begin(program: Program, state: State, listed: tuple[tuple[str, str], ...], a
             return state, tuple(commands)
         if node.limits is not None:
             commands.append(_deadline(branch.id, node.limits.seconds, at))
+    if behind:
+        commands.append(Follow(tips=behind))
     state, more = _act(program, state, at)
     return state, (*commands, *more)
 

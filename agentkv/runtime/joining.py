@@ -8,11 +8,11 @@ from attrs import evolve, frozen
 from agentkv.graph import AllOf, Branches, First, Join, OnError, Summary, Winner
 from agentkv.graph.path import BranchId
 from agentkv.runtime.program import Program
-from agentkv.runtime.rendering import begun
+from agentkv.runtime.rendering import begun, expected
 from agentkv.runtime.siblings import Branch, Branching
 from agentkv.runtime.state import Follow, State, Tip
 
-__all__ = ("Verdict", "ahead", "characters", "entries", "join_at", "joined", "on_error", "side_id", "verdict")
+__all__ = ("Verdict", "ahead", "characters", "entries", "join_at", "joined", "on_error", "side_id", "trunks", "verdict")
 
 
 @frozen
@@ -136,6 +136,19 @@ def ahead(program: Program, state: State, decoding: Mapping[str, str]) -> Follow
         return None
     tip = Tip(agent=found.agent.agent.name, chain=begun(program, found.agent, state, text))
     return Follow(tips=(tip,), branch=() if side is None else (side_id(state.branching, join),))
+
+
+def trunks(program: Program, state: State, node: Branches) -> tuple[Tip, ...]:
+    """What those who are asked behind the join of ``node`` read in any case, if the run is to go on as one branch.
+
+    That is the conversation up to the fork, for agents that no branch asks: the others' chains are the branch's.
+    """
+    join = program.graph.join_of(node.name)
+    if not join.adopts:
+        return ()
+    asked = (agent.name for agent in program.graph.next_agents(join.name))
+    apart = (name for name in asked if name not in program.branches[node.name].agents)
+    return tuple(Tip(agent=name, chain=expected(program, program.agents[name], state)) for name in apart)
 
 
 def characters(program: Program, state: State) -> int:

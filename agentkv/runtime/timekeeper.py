@@ -23,7 +23,10 @@ class Timekeeper:
         self._spans: list[Span] = []
         self._calls: dict[tuple[Path, int], CallStarted] = {}
         self._asked: dict[Path, GenerationAsked] = {}
+        # Who has tool results that no generation has followed yet; and the fork that was the first to follow those.
         self._called: set[Path] = set()
+        self._forked: dict[Path, tuple[str, int]] = {}
+        self._begun: set[Path] = set()
 
     def spans(self) -> tuple[Span, ...]:
         """All spans so far."""
@@ -38,6 +41,7 @@ class Timekeeper:
                 self._tool(event)
             case GenerationAsked():
                 self._asked[event.branch] = event
+                self._begin(event.branch)
             case GenerationFinished():
                 self._generation(event)
             case Prefetched():
@@ -48,8 +52,19 @@ class Timekeeper:
             case _:
                 pass
 
+    def _begin(self, branch: Path) -> None:
+        """What a fork's branches generate first is behind the tool results that it is behind."""
+        for depth in range(1, len(branch) + 1):
+            path, outer, head = branch[:depth], branch[: depth - 1], branch[depth - 1]
+            if path not in self._begun:
+                self._begun.add(path)
+                fork = (head.node, head.visit)
+                if outer in self._called and self._forked.setdefault(outer, fork) == fork:
+                    self._called.add(path)
+
     def _tool(self, event: CallFinished) -> None:
         self._called.add(event.branch)
+        self._forked.pop(event.branch, None)
         started = self._calls.pop((event.branch, event.index), None)
         if started is not None:
             self._ran(started, event.at)
@@ -68,8 +83,10 @@ class Timekeeper:
         asked = self._asked.pop(event.branch, None)
         if asked is None:
             return
-        after, label = event.branch in self._called, place(event.branch, event.node)
+        after = event.branch in self._called and event.branch not in self._forked
+        label = place(event.branch, event.node)
         self._called.discard(event.branch)
+        self._forked.pop(event.branch, None)
         tokens, inner = len(event.token_ids), bool(event.branch)
         self._add(
             Span(kind="ttft", label=label, start=asked.asked_at, end=event.first_at, after_tool=after, branch=inner)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import agentkv as akv
-from agentkv.testing import Recording, Script, ScriptedTurn, call, say
+from agentkv.testing import Recording, Script, ScriptedTurn, call, label, say
 
 from .conftest import Open
 
@@ -82,6 +82,32 @@ async def test_an_output_is_prefilled_while_it_still_decodes(runtime: Open) -> N
     async with runtime(script(waits=(0.1, 0.1, 0.1, 20.0), tokens=250), engine=ENGINE) as rt:
         result = await rt.run(forked(akv.all_of()), RULES, kv=kv("bidirectional"))
     assert result.kv.steps[-1].computed <= 5 * BLOCK
+
+
+@pytest.mark.parametrize("strategy", [akv.first(), akv.winner(choose=max), akv.winner(judge=guide)])
+async def test_who_has_not_spoken_behind_a_winner_finds_what_was_said_before_the_branches(
+    runtime: Open, strategy: Any
+) -> None:
+    g = akv.Graph("ways")
+    ways = g.fork("ways", WAYS, agent=guide)
+    clerk = akv.Agent("clerk", instructions="You write reports. " * 10, max_tokens=50)
+    g.path(akv.START, g.plan("plan", guide, tool_choice="none"), ways)
+    g.path(g.join("way", ways, strategy), g.replan("go", clerk, tool_choice="none"), akv.END)
+    turns: dict[str, Sequence[ScriptedTurn]] = {"": [say("Hm."), say("Gone.")], "way.judge": [label("west", "Best.")]}
+    for number, name in enumerate(WAYS):
+        turns[f"ways.{name}"] = [call("look", seconds=20.0 + number), say(f"So {name}.")]
+    async with runtime(turns, engine=ENGINE) as rt:
+        ahead = await rt.run(g, RULES, kv=kv("bidirectional"), cache_salt="a")
+    async with runtime(turns, engine=ENGINE) as rt:
+        plain = await rt.run(g, RULES, kv=kv("prefix"), cache_salt="b")
+    steps = [result.kv.steps[-1] for result in (ahead, plain)]
+    branch = rt.format.tokenizer.count(WAYS["north"]) + 100
+    assert steps[0].prefilled > 1000
+    assert steps[0].computed <= branch + 2 * BLOCK
+    assert steps[1].computed > 1000
+    assert [step.new for step in steps] == [steps[0].new] * 2, "what was known is not called new where it was not sent"
+    assert steps[0].new <= branch + 2 * BLOCK
+    assert ahead.messages == plain.messages
 
 
 async def test_losers_give_their_blocks_back_before_the_winner_goes_on(runtime: Open) -> None:
