@@ -1,7 +1,9 @@
 """Three candidates on one trunk, a judge, and the winner goes on as the main chain.
 
-The plan is written once; each candidate starts on its KV. The judge's prompt is prefilled while the candidates are
-written. What the winner says next computes nothing of its chain again, and the losers' KV is given back at once.
+The plan is written once; each candidate starts on its KV. While the last one is written, what is known of the judge's
+prompt is prefilled, if that is 128 tokens or more: it is with this script, on a real model it depends on how much the
+candidates say (``--kv-transfer-mode bidirectional`` prefills less than that, too). When the winner goes on, less than
+a block of its chain is computed again, and the losers' KV is given back at once.
 
     agentkv run examples/compare_candidates.py --engine sim        or --engine vllm, on the demo model
 """

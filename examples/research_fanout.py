@@ -1,7 +1,9 @@
 """A lead agent lists questions, sub-agents look into them, and all notes come back into the lead's chain.
 
-The sub-agents have an anchor and a conversation of their own. Their notes are prefilled for the writer as they come, so
-that the report waits for little more than the last one.
+The sub-agents have an anchor and a conversation of their own. Their notes enter the writer's prompt in the order of
+the questions; while others still work, what is known of it is prefilled, if that is 128 tokens or more. With this
+script it never is, since the first question takes the longest, and its note is the first to enter.
+``--kv-transfer-mode bidirectional`` has no such bound and prefills the 64 tokens in front of the notes.
 
     agentkv run examples/research_fanout.py --engine sim        or --engine vllm, on the demo model
 """

@@ -55,7 +55,7 @@ def add_fanout(
 
 
 def _shaped(name: str, what: str) -> str:
-    """The help of an option whose default is the shape's: ``what``, and the default of each shape, or of all of them."""
+    """The help of an option whose default is the shape's: ``what``, and the default of each shape."""
     field = name.replace("-", "_")
     values = {shape: _shown(numbers[field]) for shape, numbers in SHAPES.items()}
     if len(set(values.values())) == 1:
