@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 from attrs import frozen
 
-from agentkv.report.demand import Demand
+from agentkv.report.demand import Ahead, Demand
+from agentkv.report.early import LEAST_TIME
 
 __all__ = ("Advice", "Answer", "Memory", "advise")
 
@@ -16,8 +17,9 @@ REUSABLE = 0.5
 MANY_BRANCHES = 4
 FREE_MEMORY = 0.2
 WAITING = 0.05
-# A tool that is over sooner leaves no time for a step of prefilling.
-SHORT_TOOL = 0.05
+# Of what is computed behind tools and branches: less is a wait that nobody sees become shorter.
+LEAST_AHEAD = 0.1
+FOLLOWED = "what of results arrived in pieces: a journal of runs with kv_transfer_mode 'auto' or 'bidirectional'"
 
 
 @frozen(kw_only=True)
@@ -107,7 +109,21 @@ def _first_response(demand: Demand) -> Answer:
     reason = f"{demand.waiting:.1%} of the recorded time was spent waiting for first tokens"
     if demand.waiting < WAITING:
         return Answer(question=question, verdict="no", reason=f"{reason}: there is little to win by shortening it")
-    return Answer(question=question, verdict="yes", reason=f"{reason}: if users watch it, it is worth shortening")
+    if demand.ahead is None:
+        missing = "what was known while tools ran: a journal"
+        return Answer(question=question, verdict="cannot tell", reason=reason, missing=missing)
+    reason = f"{reason}; {_known(demand.ahead)}"
+    if demand.ahead.share < LEAST_AHEAD:
+        missing = "" if demand.ahead.followed else FOLLOWED
+        return Answer(question=question, verdict="no", reason=reason, missing=missing)
+    return Answer(question=question, verdict="yes", reason=reason)
+
+
+def _known(ahead: Ahead) -> str:
+    if not ahead.tokens:
+        return "no tool and no branch ran before one, so that there was no time to prefill in"
+    known = f"of {ahead.tokens:,} tokens computed behind tools and branches {ahead.certain:.0%} were known before"
+    return f"{known}, and {ahead.guessable:.0%} more could be guessed" if ahead.guessable else known
 
 
 def _verdict(demand: Demand, answers: tuple[Answer, ...]) -> str:
@@ -119,7 +135,7 @@ def _verdict(demand: Demand, answers: tuple[Answer, ...]) -> str:
     if memory.verdict == "no":
         return "Not yet: make room for KV first (a smaller or quantized model, FP8 KV, more devices)."
     if first.verdict == "no":
-        return "Pays in part: first tokens are hardly waited for. Keep what is alive, prefill nothing ahead."
+        return f"Pays in part: {_no_gain(demand)}. Keep what is alive, prefill nothing ahead."
     missing = "; ".join(answer.missing for answer in (prompts, memory, first) if answer.verdict == "cannot tell")
     if missing:
         return f"Cannot tell from this trace; what it has speaks for it. Missing: {missing}."
@@ -128,6 +144,12 @@ def _verdict(demand: Demand, answers: tuple[Answer, ...]) -> str:
 
 def _shortcoming(demand: Demand) -> str:
     return "prompts are short" if demand.prompt_mean <= LONG_PROMPT else "prompts have little in common"
+
+
+def _no_gain(demand: Demand) -> str:
+    if demand.waiting is not None and demand.waiting < WAITING:
+        return "first tokens are hardly waited for"
+    return "next to nothing of what first tokens wait for is known earlier"
 
 
 def _settings(demand: Demand, memory: Memory | None, answers: tuple[Answer, ...]) -> dict[str, tuple[Any, str]]:
@@ -147,13 +169,19 @@ def _settings(demand: Demand, memory: Memory | None, answers: tuple[Answer, ...]
 def _mode(demand: Demand, answers: tuple[Answer, ...]) -> tuple[str, str]:
     if answers[0].verdict == "no":
         return "prefix", _shortcoming(demand)
-    if answers[3].verdict == "no":
-        return "prefix", "first tokens are hardly waited for"
-    if demand.tool is None:
-        return "auto", "how long tools take was not recorded"
-    if demand.tool < SHORT_TOOL:
+    if demand.waiting is not None and demand.waiting < WAITING:
+        return "prefix", _no_gain(demand)
+    ahead = demand.ahead
+    if ahead is None:
+        return "auto", "what was known while tools ran was not recorded"
+    if ahead.share < LEAST_AHEAD:
+        # Where nothing is known early "auto" prefills nothing either, and where results stream it does.
+        return ("prefix", _no_gain(demand)) if ahead.followed else ("auto", "whether results stream was not recorded")
+    if demand.tool is not None and demand.tool < LEAST_TIME:
         return "prefix", f"tools take {demand.tool:.3f} s: there is no time to prefill in"
-    return "bidirectional", f"tools take {demand.tool:.1f} s: time to prefill in"
+    time = "branches run" if demand.tool is None else f"tools take {demand.tool:.1f} s"
+    guesses = "; guesses need tools that are declared read_only=True" if ahead.guessable else ""
+    return "bidirectional", f"{time}: time to prefill in{guesses}"
 
 
 def _admission(demand: Demand, memory: Memory) -> tuple[str, str]:

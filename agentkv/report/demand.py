@@ -7,7 +7,9 @@ from statistics import median
 
 from attrs import frozen
 
-__all__ = ("Demand", "RecordedPrompt", "demand_of")
+from agentkv.report.early import Early
+
+__all__ = ("Ahead", "Demand", "RecordedPrompt", "demand_of")
 
 # A prefix shorter than this is not worth keeping for those that share it.
 LEAST_TRUNK = 512
@@ -19,8 +21,9 @@ class RecordedPrompt:
 
     A key stands for a block and all before it, so equal keys mean equal prefixes; None: what the prompts have in
     common was not recorded, but of this one ``reused`` tokens were found in a cache. ``fork``: what the chain is a
-    branch of, where that was recorded. Seconds, None where not
-    recorded: ``at`` and ``end`` of its generation, ``wait`` for its first token, ``tool`` that ran before it.
+    branch of, where that was recorded. ``early``: what of it was known before it could be asked, None where that was
+    not recorded. Seconds, None where not recorded: ``at`` and ``end`` of its generation, ``wait`` for its first token,
+    ``tool`` that ran before it.
     """
 
     chain: str
@@ -29,10 +32,27 @@ class RecordedPrompt:
     keys: Sequence[Hashable] | None = None
     reused: int | None = None
     fork: str | None = None
+    early: Early | None = None
     at: float | None = None
     end: float | None = None
     wait: float | None = None
     tool: float | None = None
+
+
+@frozen(kw_only=True)
+class Ahead:
+    """Of the ``tokens`` computed behind tools and branches the shares that were ``certain`` while these ran, and
+    ``guessable`` since calls gave the same again. ``followed``: as in ``Early``, of all.
+    """
+
+    tokens: int
+    certain: float
+    guessable: float
+    followed: bool
+
+    @property
+    def share(self) -> float:
+        return self.certain + self.guessable
 
 
 @frozen(kw_only=True)
@@ -43,7 +63,7 @@ class Demand:
     go on from one prefix, the one whose sharing saves most, with its length in ``trunk``. ``longest``: of all chains,
     answers included. ``working_set``: the most that chains alive at one time hold together, what they share once;
     without times (``timed``), of all chains at once. ``waiting``: share of the recorded time of the chains that they
-    wait for first tokens. ``tool``: the median time of a tool.
+    wait for first tokens. ``ahead``: what could be prefilled ahead. ``tool``: the median time of a tool.
     """
 
     source: str
@@ -57,6 +77,7 @@ class Demand:
     working_set: int
     timed: bool
     waiting: float | None
+    ahead: Ahead | None
     tool: float | None
 
 
@@ -80,6 +101,7 @@ def demand_of(source: str, prompts: Iterable[RecordedPrompt], *, block_size: int
         working_set=_working_set(list(chains.values()), block_size),
         timed=_timed(chains.values()),
         waiting=_waiting(list(chains.values())),
+        ahead=_ahead(prompts),
         tool=median(tools) if tools else None,
     )
 
@@ -168,3 +190,16 @@ def _waiting(chains: Sequence[Sequence[RecordedPrompt]]) -> float | None:
             waited += prompt.wait or 0.0
             lasted += (prompt.end or 0.0) - (prompt.at or 0.0) + (prompt.tool or 0.0)
     return waited / lasted if lasted else None
+
+
+def _ahead(prompts: Sequence[RecordedPrompt]) -> Ahead | None:
+    found = [prompt.early for prompt in prompts if prompt.early is not None]
+    if len(found) < len(prompts):
+        return None
+    tokens = sum(early.behind for early in found)
+    return Ahead(
+        tokens=tokens,
+        certain=sum(early.certain for early in found) / max(1, tokens),
+        guessable=sum(early.guessable for early in found) / max(1, tokens),
+        followed=all(early.followed for early in found),
+    )

@@ -4,11 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from attrs import define, field
-
 from agentkv.chain import Message
 from agentkv.errors import JournalError
 from agentkv.report.demand import RecordedPrompt
+from agentkv.report.early import Early, RecordedResult, Repeats, there_early
+from agentkv.report.recorded_run import RecordedRun
+from agentkv.tools import ToolCall
 from agentkv.trace import HashRequest, HashSession, Trajectory
 
 __all__ = ("CHARACTERS_A_TOKEN", "prompts_of_journal", "prompts_of_sessions", "prompts_of_trajectories")
@@ -19,16 +20,18 @@ CHARACTERS_A_TOKEN = 4
 
 def prompts_of_journal(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[RecordedPrompt]:
     """The generations of runs, by run id, in the order in which they were asked. Raises ``JournalError``."""
-    found = [prompt for run, events in runs.items() for prompt in _of_run(run, events)]
+    repeats = Repeats()
+    found = [prompt for run, events in runs.items() for prompt in _of_run(run, events, repeats)]
     return sorted(found, key=lambda prompt: prompt.at or 0.0)
 
 
 def prompts_of_trajectories(trajectories: Iterable[Trajectory], *, block_size: int) -> list[RecordedPrompt]:
     """One prompt for each turn of an assistant. Tokens are estimated, from the number of characters."""
+    repeats = Repeats()
     return [
         prompt
         for number, trajectory in enumerate(trajectories)
-        for prompt in _of_trajectory(f"{number} {trajectory.id}", trajectory, block_size)
+        for prompt in _of_trajectory(f"{number} {trajectory.id}", trajectory, block_size, repeats)
     ]
 
 
@@ -40,53 +43,11 @@ def prompts_of_sessions(sessions: Iterable[HashSession]) -> list[RecordedPrompt]
     return [_of_request(session, request, scopes.setdefault(session.scope, len(scopes))) for session, request in asked]
 
 
-@define
-class _Branch:
-    """What a run's main chain, or a branch of it, has come to."""
-
-    name: str
-    fork: str | None
-    asked: Mapping[str, Any] | None = None
-    started: dict[tuple[str, int], float] = field(factory=dict)
-    tool: float | None = None
-    reached: dict[str, int] = field(factory=dict)
-
-    def called(self, event: Mapping[str, Any]) -> None:
-        """A call was started, or has ended."""
-        call, at = (event["node"], event["index"]), event["at"]
-        if event["type"] == "call_started":
-            self.started[call] = at
-        else:
-            self.tool = max(self.tool or 0.0, at - self.started.get(call, at))
-
-    def finished(self, event: Mapping[str, Any]) -> RecordedPrompt | None:
-        """The prompt that was asked last, now that its answer is there."""
-        asked, self.asked = self.asked, None
-        if asked is None:
-            return None
-        agent, output = asked["agent"], len(event["token_ids"])
-        # A resume continues the prompt before it; of a first one, what the engine found is what it had seen.
-        reused = min(self.reached.get(agent, event["cached"]), event["prompt"])
-        self.reached[agent] = event["prompt"] + output
-        tool, self.tool = self.tool, None
-        return RecordedPrompt(
-            chain=f"{self.name} {agent}",
-            fork=self.fork,
-            tokens=event["prompt"],
-            output=output,
-            reused=reused,
-            at=asked["asked_at"],
-            end=event["at"],
-            wait=event["first_at"] - asked["asked_at"],
-            tool=tool,
-        )
-
-
-def _of_run(run: str, events: Sequence[Mapping[str, Any]]) -> Iterator[RecordedPrompt]:
-    branches: dict[str, _Branch] = {}
+def _of_run(run: str, events: Sequence[Mapping[str, Any]], repeats: Repeats) -> Iterator[RecordedPrompt]:
+    recorded = RecordedRun(run, repeats)
     for number, event in enumerate(events):
         try:
-            prompt = _take(branches, run, event)
+            prompt = recorded.take(event)
         except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
             raise JournalError(
                 f"record {number} ({event.get('type')!r}) of run {run!r} is not readable ({type(error).__name__}: "
@@ -96,32 +57,13 @@ def _of_run(run: str, events: Sequence[Mapping[str, Any]]) -> Iterator[RecordedP
             yield prompt
 
 
-def _take(branches: dict[str, _Branch], run: str, event: Mapping[str, Any]) -> RecordedPrompt | None:
-    """Take note of an event; the prompt that it was the end of, if it was."""
-    path = event.get("branch") or ()
-    branch = branches.setdefault(str(path), _branch(run, path))
-    if event["type"] in ("call_started", "call_finished"):
-        branch.called(event)
-    elif event["type"] == "generation_asked":
-        branch.asked = event
-    elif event["type"] == "generation_finished":
-        return branch.finished(event)
-    return None
-
-
-def _branch(run: str, path: Sequence[Mapping[str, Any]]) -> _Branch:
-    """``path`` names the branch by fork, visit and label, outermost first; empty on the main chain."""
-    if not path:
-        return _Branch(name=run, fork=None)
-    last = path[-1]
-    return _Branch(name=f"{run} {path}", fork=f"{run} {path[:-1]} {last.get('node')} {last.get('visit')}")
-
-
-def _of_trajectory(chain: str, trajectory: Trajectory, block_size: int) -> Iterator[RecordedPrompt]:
+def _of_trajectory(chain: str, trajectory: Trajectory, block_size: int, repeats: Repeats) -> Iterator[RecordedPrompt]:
     size = block_size * CHARACTERS_A_TOKEN
     text = trajectory.system + "".join(f"{tool.name}{tool.description}{tool.parameters}" for tool in trajectory.tools)
     keys: list[int] = []
+    had, calls = 0, dict[str, ToolCall]()
     latency: float | None = None
+    results: list[RecordedResult] = []
     for message, seconds in zip(trajectory.messages, trajectory.latencies, strict=True):
         said = _text(message)
         if message.role == "assistant":
@@ -131,12 +73,27 @@ def _of_trajectory(chain: str, trajectory: Trajectory, block_size: int) -> Itera
                 tokens=len(text) // CHARACTERS_A_TOKEN,
                 output=len(said) // CHARACTERS_A_TOKEN,
                 keys=tuple(keys),
+                early=_early(len(text), had, results, repeats, block_size),
                 tool=latency,
             )
-            latency = None
-        elif seconds is not None:
+            latency, results, had = None, [], len(text) + len(said)
+            calls = {call.id: call for call in message.calls}
+        elif message.role == "tool":
+            results.append(RecordedResult(call=calls[message.call_id].key, text=said, at=seconds))
+        if message.role != "assistant" and seconds is not None:
             latency = max(latency or 0.0, seconds)
         text += f"\n{message.role}\n{said}"
+
+
+def _early(
+    characters: int, had: int, results: Sequence[RecordedResult], repeats: Repeats, block_size: int
+) -> Early | None:
+    """Of a conversation's prompt of so many characters, of which the engine ``had`` some."""
+    repeated, there = repeats.all_in(results), there_early(results)
+    if there is None or not results:
+        return None if there is None else Early()
+    tokens = (each // CHARACTERS_A_TOKEN for each in (characters, had, there[0]))
+    return Early.of(*tokens, repeated=repeated, block_size=block_size, followed=False)
 
 
 def _text(message: Message) -> str:

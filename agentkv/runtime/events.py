@@ -49,7 +49,9 @@ def _pairs(pairs: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
 
 @frozen(kw_only=True)
 class RunStarted:
-    """The run began. ``graph`` is the graph's name, ``digest`` the hash of its declaration."""
+    """The run began. ``graph`` is the graph's name, ``digest`` the hash of its declaration, ``mode`` its
+    ``kv_transfer_mode``, ``block_size`` the engine's, in tokens.
+    """
 
     type: ClassVar = "run_started"
     run_id: str
@@ -57,6 +59,8 @@ class RunStarted:
     digest: str
     prompt: str
     at: float
+    mode: str = ""
+    block_size: int = 0
 
 
 @frozen(kw_only=True)
@@ -82,7 +86,9 @@ class GenerationAsked:
 
 @frozen(kw_only=True)
 class GenerationFinished:
-    """A generation ended. ``prompt`` and ``cached`` are the engine's own counts, in tokens."""
+    """A generation ended. ``prompt`` and ``cached`` are the engine's own counts, in tokens; ``prefilled`` of those
+    cached were prefilled ahead.
+    """
 
     type: ClassVar = "generation_finished"
     node: str
@@ -93,6 +99,7 @@ class GenerationFinished:
     cached: int
     first_at: float
     at: float
+    prefilled: int = 0
     branch: Path = field(default=(), converter=to_path)
 
 

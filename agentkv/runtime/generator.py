@@ -7,7 +7,7 @@ from agentkv.chain import Segment
 from agentkv.engines.base import Delta, GenerateRequest, Sampling
 from agentkv.errors import EngineError
 from agentkv.graph.path import Path, place
-from agentkv.report import Ask, BlockFate
+from agentkv.report import Ask, BlockFate, Step
 from agentkv.runtime.events import GenerationAsked, GenerationFinished, TextDelta
 from agentkv.runtime.program import Program
 from agentkv.runtime.session import Session
@@ -73,7 +73,7 @@ class Generator:
         if first is None or last is None or last.usage is None or last.finish is None:
             raise EngineError(f"node {command.node!r}: the engine ended the request without a result")
         self._tenure.granted(command.agent, last.grant)
-        self._book(command, asked, ids, last)
+        step = self._book(command, asked, ids, last)
         return GenerationFinished(
             node=command.node,
             visit=command.visit,
@@ -83,6 +83,7 @@ class Generator:
             cached=last.usage.cached,
             first_at=first.at,
             at=self._engine.clock.now(),
+            prefilled=step.prefilled,
             branch=self._branch,
         )
 
@@ -102,7 +103,7 @@ class Generator:
             directive=self._tenure.generation(command.agent, resume=command.resume),
         )
 
-    def _book(self, command: Generate, asked: GenerationAsked, ids: list[int], last: Delta) -> None:
+    def _book(self, command: Generate, asked: GenerationAsked, ids: list[int], last: Delta) -> Step:
         assert last.usage is not None
         block = self._engine.info.block_size
         after = command.chain.extend(Segment(kind="assistant", label=command.node, ids=tuple(ids)))
@@ -121,4 +122,4 @@ class Generator:
             branch=place(self._branch),
             fates=self._fates,
         )
-        self._ledger.generated(ask, last.usage, after.block_keys(block)[:resident])
+        return self._ledger.generated(ask, last.usage, after.block_keys(block)[:resident])

@@ -177,8 +177,16 @@ class Run(Generic[Output]):
             work.cancel_scope.cancel()
 
     def _started(self) -> RunStarted:
-        graph, prompt = self._program.graph, self._order.prompt
-        return RunStarted(run_id=self.id, graph=graph.name, digest=graph.digest, prompt=prompt, at=self._now())
+        graph, services = self._program.graph, self._services
+        return RunStarted(
+            run_id=self.id,
+            graph=graph.name,
+            digest=graph.digest,
+            prompt=self._order.prompt,
+            at=self._now(),
+            mode=services.kv.kv_transfer_mode,
+            block_size=services.engine.info.block_size,
+        )
 
     async def _apply(self, event: Event) -> tuple[Command, ...]:
         # Generations of branches put their predictions here themselves, each before its request is sent.

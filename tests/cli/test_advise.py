@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
+import agentkv as akv
 from agentkv.cli import main
 from agentkv.store import SQLiteStore
 
@@ -55,6 +56,50 @@ def test_a_journal_tells_of_waiting_and_of_tools(
     assert demand["reusable"] > 0.4
     assert [answer["verdict"] for answer in report["answers"]] == ["no", "cannot tell", "yes", "yes"]
     assert report["verdict"].startswith("Does not pay: prompts are short")
+
+
+@akv.tool
+async def read_log(ctx: akv.Context[None], service: str) -> str:
+    """Read a service's log, which takes as long as its name."""
+    await ctx.sleep(len(service) / 2)
+    return f"{service}: all is well. " * 40
+
+
+def read(service: str) -> akv.chain.Turn:
+    return akv.testing.call("read_log", service=service)
+
+
+@pytest.mark.parametrize(
+    ("steps", "mode"),
+    [
+        ([read("disk"), read("mailbox")], "prefix"),
+        ([akv.testing.calls(read("disk"), read("mailbox")), read("net")], "bidirectional"),
+    ],
+)
+def test_the_mode_that_is_advised_is_the_one_that_was_measured_to_gain(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, steps: list[akv.chain.Turn], mode: str
+) -> None:
+    agent = akv.Agent("operator", instructions="Keep the services up. " * 440, tools=[read_log])
+    script = [*steps, akv.testing.say("All is well.")]
+
+    async def run(kv: akv.config.TransferMode, store: str) -> akv.Result[str]:
+        async with akv.Runtime(akv.testing.sim(script), store=store, kv=akv.KVConfig(kv_transfer_mode=kv)) as rt:
+            return await rt.run(agent, "How are they?")
+
+    ahead = anyio.run(run, "bidirectional", "memory").kv
+    for recorded in ("prefix", "auto"):
+        path = tmp_path / f"{recorded}.db"
+        without = anyio.run(run, recorded, f"sqlite:{path}").kv
+        report = found(capsys, path)
+        early, setting = report["demand"]["ahead"], report["settings"][0]
+        assert early["certain"] * early["tokens"] == pytest.approx(ahead.totals.prefetched_used)
+        gains = ahead.totals.prefetched_used > 0
+        assert gains == (mode == "bidirectional")
+        assert report["answers"][3]["verdict"] == ("yes" if gains else "no")
+        # Without prefilling ahead, whether results stream cannot be seen.
+        assert setting["value"] == ("auto" if recorded == "prefix" and not gains else mode)
+        if recorded == "prefix":
+            assert gains == (sum(ahead.ttft_after_tool) < 0.9 * sum(without.ttft_after_tool))
 
 
 def test_conversations_tell_of_prefixes_but_not_of_waiting(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

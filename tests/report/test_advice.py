@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from attrs import evolve
 
-from agentkv.report import Advice, Demand, Memory, advise
+from agentkv.report import Advice, Ahead, Demand, Memory, advise
 
+HALF = Ahead(tokens=800, certain=0.5, guessable=0.0, followed=True)
 ROOMY = Memory(total=100, kv=50, pool_tokens=100_000, leasable_tokens=85_000)
 
 
@@ -22,6 +24,7 @@ def demand(**changed: Any) -> Demand:
         "working_set": 60_000,
         "timed": True,
         "waiting": 0.2,
+        "ahead": HALF,
         "tool": 1.5,
     }
     return Demand(**{**fields, **changed})
@@ -108,5 +111,43 @@ def test_what_was_not_recorded_is_missing() -> None:
 
 
 def test_the_mode_goes_by_how_long_tools_take() -> None:
-    modes = [given(tool=tool).settings["KVConfig.kv_transfer_mode"][0] for tool in (None, 0.049, 0.05)]
-    assert modes == ["auto", "prefix", "bidirectional"]
+    modes = [given(tool=tool).settings["KVConfig.kv_transfer_mode"][0] for tool in (0.049, 0.05)]
+    assert modes == ["prefix", "bidirectional"]
+    # No tool: what is known early is so while branches run.
+    assert given(tool=None).settings["KVConfig.kv_transfer_mode"] == (
+        "bidirectional",
+        "branches run: time to prefill in",
+    )
+
+
+def test_where_nothing_is_known_early_nothing_is_to_be_prefilled_ahead() -> None:
+    advice = given(ahead=evolve(HALF, certain=0.09))
+    assert verdicts(advice)[3] == "no"
+    assert "of 800 tokens computed behind tools and branches 9% were known before" in advice.answers[3].reason
+    assert advice.answers[3].missing == ""
+    assert advice.verdict.startswith("Pays in part: next to nothing of what first tokens wait for is known earlier")
+    assert advice.settings["KVConfig.kv_transfer_mode"][0] == "prefix"
+    advice = given(ahead=evolve(HALF, tokens=0, certain=0.0))
+    assert "no tool and no branch ran" in advice.answers[3].reason
+
+
+def test_streams_that_were_not_recorded_are_missing() -> None:
+    advice = given(ahead=evolve(HALF, certain=0.0, followed=False))
+    assert verdicts(advice)[3] == "no"
+    assert "arrived in pieces" in advice.answers[3].missing
+    assert advice.settings["KVConfig.kv_transfer_mode"][0] == "auto"
+
+
+def test_repeated_calls_are_worth_guessing_at() -> None:
+    advice = given(ahead=evolve(HALF, certain=0.0, guessable=0.3))
+    assert verdicts(advice)[3] == "yes"
+    assert "30% more could be guessed" in advice.answers[3].reason
+    value, reason = advice.settings["KVConfig.kv_transfer_mode"]
+    assert (value, "read_only=True" in reason) == ("bidirectional", True)
+
+
+def test_what_was_known_early_may_not_have_been_recorded() -> None:
+    advice = given(ahead=None)
+    assert verdicts(advice)[3] == "cannot tell"
+    assert advice.verdict.endswith("Missing: what was known while tools ran: a journal.")
+    assert advice.settings["KVConfig.kv_transfer_mode"] == ("auto", "what was known while tools ran was not recorded")
