@@ -38,7 +38,7 @@ CLOSE_SECONDS = 30.0
 
 
 class RunOptions(TypedDict, total=False):
-    """What one run may have otherwise than its runtime: limits, KV policy, the tenant's salt.
+    """What one run may have otherwise than its runtime: limits, KV policy, the tenant's salt (None: the runtime's).
 
     ``working_set``: tokens that the run will hold at its largest, for admission; estimated where it is not given.
     """
@@ -196,7 +196,8 @@ class Runtime:
             run_id=secrets.token_hex(8),
             prompt=clean_text(prompt),
             deps=deps,
-            salt=options.get("cache_salt", self._salt),
+            # A tenant that is None may be one that nobody looked up: it must not leave the runtime's.
+            salt=self._salt if options.get("cache_salt") is None else options["cache_salt"],
             working_set=options.get("working_set"),
         )
         kv = options.get("kv", self._kv)

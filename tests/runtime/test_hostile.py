@@ -189,6 +189,18 @@ async def test_salts_of_runs_and_chains_are_not_shown_either(runtime: Open) -> N
             rt.chain(agent(), kv="auto")  # type: ignore[arg-type]
 
 
+async def test_a_tenant_that_is_none_stays_within_the_runtimes_salt(runtime: Open) -> None:
+    asked = akv.testing.Recording(Script([say("So."), say("And so.")]))
+    async with runtime(asked, cache_salt="house") as rt:
+        for given in ({}, {"cache_salt": None}, {"cache_salt": "guest"}):
+            await rt.run(agent(), "Go", **given)  # type: ignore[arg-type]
+        chain = rt.chain(agent(), cache_salt=None)
+        chain.append("Go")
+        await chain.generate()
+        await chain.release()
+    assert [request.cache_salt for request in asked.requests] == ["house", "house", "guest", "house"]
+
+
 async def test_a_runtime_is_opened_once_at_a_time(runtime: Open) -> None:
     async with runtime([say("So.")]) as rt:
         with pytest.raises(akv.SetupError, match="the runtime is open already"):
