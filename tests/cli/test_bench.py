@@ -201,6 +201,16 @@ def test_help_tells_defaults_and_not_that_there_is_none(capsys: pytest.CaptureFi
     assert "default: []" not in told
 
 
+def test_help_tells_the_numbers_of_both_shapes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main(("bench", "fanout", "--help"))
+    told = " ".join(capsys.readouterr().out.split())
+    assert "of each trunk (default: 4)" in told
+    assert "(default: forks 8, kvcomm 6)" in told
+    assert "(default: forks 150:350, kvcomm 512)" in told
+    assert "(default: forks no, kvcomm yes)" in told
+
+
 def test_an_engine_option_reaches_the_engine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     options = ("--modes", "stock", "--engine-option", "max_num_seqs=2", "--floor-samples", "0", "--json", str(file))
