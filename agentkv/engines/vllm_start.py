@@ -145,7 +145,7 @@ class _Start:
         tokenizer = self.options.get("tokenizer")
         reads = model if tokenizer is None else find_model(tokenizer, self.options.get("tokenizer_revision"))
         version, device = _load()
-        usual = "; usually 20 to 35 s" if device == "cpu" else ""
+        usual = "; 20 to 35 s on two idle cores" if device == "cpu" else ""
         self.report(f"starting vLLM {version} on {device}: model {model.name}{usual}")
         # No local name for it: vLLM keeps tracebacks, they keep this frame, and it would keep the engine alive.
         return StartedLLM(
