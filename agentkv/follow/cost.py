@@ -13,7 +13,7 @@ take without prefetches while they are many.
 
 from attrs import frozen
 
-__all__ = ("GUESS", "RANGE", "Load", "StepTimes", "most_at_once", "next_prefill", "pays")
+__all__ = ("GUESS", "LEAST_SHARE", "RANGE", "Load", "StepTimes", "most_at_once", "next_prefill", "pays")
 
 # A prefetch must save its run so many times what it costs the others: costs are estimates, and guesses go wrong.
 MARGIN = 1.5

@@ -4,7 +4,7 @@ from agentkv.report.advice import Advice, Answer, Memory, advise
 from agentkv.report.demand import Ahead, Demand, RecordedPrompt, demand_of
 from agentkv.report.early import Early
 from agentkv.report.incident import Incident, incident_lines, incidents
-from agentkv.report.ledger import Ask, Ledger, Source, Step, Totals
+from agentkv.report.ledger import Ask, Ledger, LeftOut, Source, Step, Totals
 from agentkv.report.recorded import prompts_of_journal, prompts_of_sessions, prompts_of_trajectories
 from agentkv.report.residency import BlockFate, Residency
 from agentkv.report.run_report import RunReport
@@ -20,6 +20,7 @@ __all__ = (
     "Early",
     "Incident",
     "Ledger",
+    "LeftOut",
     "Memory",
     "RecordedPrompt",
     "Residency",

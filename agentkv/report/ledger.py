@@ -5,13 +5,18 @@ engine's own count decides.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from attrs import field, frozen
 
 from agentkv.engines.base import Receipt, Usage
 from agentkv.report.residency import BlockFate, Residency
 
-__all__ = ("Ask", "Ledger", "Source", "Step", "Totals")
+__all__ = ("Ask", "Ledger", "LeftOut", "Source", "Step", "Totals")
+
+#: Why what is known of a prompt is not prefilled: in "auto" mode the prompt is too short, or too little of the wait
+#: would be saved; no step was spared for it before it was asked for; ``branch_prefetch_limit`` is 0.
+LeftOut = Literal["short", "little", "late", "limit"]
 
 
 @frozen(kw_only=True)
@@ -133,6 +138,7 @@ class Ledger:
         self._salt = salt
         self._reuse = reuse
         self._prefetched = self._used = self._aborted = self._upkeep = 0
+        self._left_out: dict[LeftOut, int] = {}
         self._by_source: dict[str, int] = {}
         self._used_by_source: dict[str, int] = {}
         self._source_of: dict[bytes, str] = {}
@@ -246,6 +252,15 @@ class Ledger:
     def aborted(self, tokens: int) -> None:
         """Book a prefetch cut off in flight: at most ``tokens`` were computed for it."""
         self._aborted += tokens
+
+    def left_out(self, why: LeftOut, tokens: int) -> None:
+        """Note that ``tokens`` in whole blocks are known ahead and not prefilled."""
+        self._left_out[why] = max(tokens, self._left_out.get(why, 0))
+
+    @property
+    def most_left_out(self) -> LeftOut | None:
+        """Why the most that was known ahead at once was not prefilled; None if nothing was left out."""
+        return max(self._left_out, key=self._left_out.__getitem__, default=None)
 
     def totals(self) -> Totals:
         """The sums so far."""

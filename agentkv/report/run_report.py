@@ -6,14 +6,21 @@ from typing import Any
 from attrs import asdict, frozen
 
 from agentkv.engines.base import EngineInfo
+from agentkv.follow import AUTO_LEAST, LEAST_SHARE
 from agentkv.report.incident import Incident, incident_lines
-from agentkv.report.ledger import Source, Step, Totals
+from agentkv.report.ledger import LeftOut, Source, Step, Totals
 from agentkv.report.timeline import Span, covered, meanwhile, timeline_lines
 
 __all__ = ("RunReport",)
 
 SCHEMA = "agentkv.run/1"
 _CAUSES = ("new", "tail", "cold", "evicted", "diverged", "salted", "uncached")
+_LEFT_OUT: dict[LeftOut, str] = {
+    "short": f"kv_transfer_mode 'auto' leaves out prompts of which less than {AUTO_LEAST} tokens are known",
+    "little": f"kv_transfer_mode 'auto' leaves out what would shorten a wait by less than {LEAST_SHARE:.0%}",
+    "late": "what became known was asked for before a step of the engine could be spared for it",
+    "limit": "branch_prefetch_limit is 0",
+}
 
 
 @frozen(kw_only=True)
@@ -25,7 +32,7 @@ class RunReport:
     less of one, where it did not. ``branches`` are those that ended, by place, and how: ``done``, ``adopted`` (it won
     its join), ``failed`` or ``cancelled``; ``failures`` says why they failed. ``incidents`` sum up, from the run's end
     on, what the engine did to its KV, and to that of others for its requests, beside the ordinary course. ``sources``
-    divide what was prefilled ahead by where its text came from.
+    divide what was prefilled ahead by where its text came from. ``left_out``: why known tokens were not prefilled.
     """
 
     run_id: str
@@ -42,6 +49,7 @@ class RunReport:
     sources: tuple[Source, ...] = ()
     branches: tuple[tuple[str, str], ...] = ()
     failures: tuple[tuple[str, str], ...] = ()
+    left_out: LeftOut | None = None
 
     @property
     def ttft(self) -> tuple[float, ...]:
@@ -71,16 +79,18 @@ class RunReport:
             return f"{used} tokens were prefilled ahead and used{waited or ': the resume did not wait for them.'}"
         if self.mode in ("off", "prefix"):
             return f"Nothing was prefilled ahead: kv_transfer_mode is {self.mode!r}."
-        if not any(span.kind == "tool" for span in self.spans):
-            if self.branches:
-                return "Nothing was prefilled ahead: what came after the branches was not known while they ran."
-            return "Nothing was prefilled ahead: no tool ran, so there was no time to do it in."
-        if not self.totals.prefetched and not self.totals.aborted:
-            block = self.engine.block_size
-            return (
-                f"Nothing was prefilled ahead: less than a whole block of {block} tokens became known while tools ran."
-            )
-        return "What was prefilled ahead was not used: it is counted as waste."
+        if self.totals.prefetched or self.totals.aborted:
+            return "What was prefilled ahead was not used: it is counted as waste."
+        return f"Nothing was prefilled ahead: {self._why_nothing()}."
+
+    def _why_nothing(self) -> str:
+        if self.left_out is not None:
+            return _LEFT_OUT[self.left_out]
+        if any(span.kind == "tool" for span in self.spans):
+            return f"less than a whole block of {self.engine.block_size} tokens became known while tools ran"
+        if self.branches:
+            return "what came after the branches was not known while they ran"
+        return "no tool ran, so there was no time to do it in"
 
     def __str__(self) -> str:
         return self.text()
@@ -158,6 +168,7 @@ class RunReport:
             "branches": [{"branch": place, "status": status} for place, status in self.branches],
             "failures": [{"branch": place, "why": why} for place, why in self.failures],
             "saving": self.saving(),
+            "left_out": self.left_out,
         }
 
 

@@ -7,9 +7,9 @@ import anyio
 from agentkv.config import KVConfig
 from agentkv.engines.base import Engine, PrefillRequest
 from agentkv.errors import AdmissionRefused, EngineError
-from agentkv.follow import missing_tokens
+from agentkv.follow import missing_tokens, prefills_ahead
 from agentkv.graph.path import Path, place
-from agentkv.report import Ledger
+from agentkv.report import Ledger, LeftOut
 from agentkv.runtime.events import Prefetched
 from agentkv.runtime.feed import Feed
 from agentkv.runtime.pace import Pace
@@ -114,8 +114,6 @@ class Follower:
                 self._idle.set()
 
     async def _catch_up(self, tips: tuple[Tip, ...]) -> None:
-        if not self._config.branch_prefetch_limit:
-            return
         for tip in tips:
             while not (self._enough or self._targets) and await self._step(tip):
                 pass
@@ -123,11 +121,12 @@ class Follower:
     async def _step(self, tip: Tip) -> bool:
         block = self._engine.info.block_size
         keys, start, missing = self._lacks(tip)
-        if not missing or not self._pace.wanted(self._config.kv_transfer_mode, len(tip.chain), missing):
+        if not missing or not prefills_ahead(self._config.kv_transfer_mode) or self._left_out(tip, missing):
             return False
         tokens = await self._when_it_pays(missing)
         try:
             if not tokens or not await self._may_send():
+                self._note("late", tip, missing)
                 return False
             end = start // block * block + tokens
             async with self._prefetches:
@@ -135,6 +134,18 @@ class Follower:
                 return self._pace.load.asked > 0 or await self._send(tip, start, end, keys[: end // block])
         finally:
             self._pace.over(tokens)
+
+    def _left_out(self, tip: Tip, missing: int) -> bool:
+        mode, limit = self._config.kv_transfer_mode, self._config.branch_prefetch_limit
+        why = self._pace.unwanted(mode, len(tip.chain), missing) if limit else "limit"
+        if why is not None:
+            self._note(why, tip, missing)
+        return why is not None
+
+    def _note(self, why: LeftOut, tip: Tip, missing: int) -> None:
+        # What was guessed at may not be asked for: that nothing of it was prefilled explains nothing.
+        if tip.source in ("certain", "stream"):
+            self._ledger.left_out(why, missing)
 
     async def _may_send(self) -> bool:
         try:

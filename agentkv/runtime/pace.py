@@ -9,6 +9,7 @@ from attrs import define, frozen
 from agentkv.config import KVConfig, TransferMode
 from agentkv.engines.base import Engine
 from agentkv.follow import Arrivals, Load, Meter, Metered, StepTimes, follows, most_at_once, next_prefill, pays
+from agentkv.report import LeftOut
 
 __all__ = ("Generating", "Pace", "Prefetching")
 
@@ -58,9 +59,11 @@ class Pace:
         most = self._engine.info.max_num_batched_tokens
         return config.prefetch_step or (STEP_GUESSED if most is None else max(1, most // 2))
 
-    def wanted(self, mode: TransferMode, known: int, missing: int) -> bool:
-        """Whether ``missing`` of a chain's ``known`` tokens are to be prefilled at all in ``mode``."""
-        return follows(mode, known) and (mode != "auto" or pays(self.load, self.times, missing))
+    def unwanted(self, mode: TransferMode, known: int, missing: int) -> LeftOut | None:
+        """Why ``missing`` of a chain's ``known`` tokens are not to be prefilled in ``mode``; None if they are to be."""
+        if not follows(mode, known):
+            return "short"
+        return "little" if mode == "auto" and not pays(self.load, self.times, missing) else None
 
     async def ready(self, missing: int, step: int) -> int:
         """Wait until it is worth prefilling ``missing`` tokens; returns how many of them, at most ``step``, go now.

@@ -137,6 +137,7 @@ class Run(Generic[Output]):
             steps=tuple(self._shell.ledger.steps),
             totals=self._shell.ledger.totals(),
             spans=self._timekeeper.spans(),
+            left_out=self._shell.ledger.most_left_out,
             abandoned=self._shell.abandoned,
             refused=tuple(self._shell.tenure.refused),
             incidents=self._shell.incidents,

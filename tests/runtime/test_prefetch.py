@@ -95,6 +95,40 @@ async def test_auto_leaves_short_prompts_to_the_prefix_cache(runtime: Open) -> N
         assert (await rt.run(agent, "Go", kv=config("auto"))).kv.totals.prefetched > 0
 
 
+async def test_the_report_names_the_floor_of_auto_where_that_left_out_what_was_known(runtime: Open) -> None:
+    graph = akv.Graph("choice")
+    writer, critic = (akv.Agent(name, instructions="x", max_tokens=64) for name in ("writer", "critic"))
+    plan = graph.plan("plan", writer)
+    ways = graph.fork("ways", {"a": "Be brief.", "b": "Be long."})
+    best = graph.join("best", ways, akv.winner(judge=critic))
+    graph.path(akv.START, plan, ways)
+    graph.path(best, akv.END)
+    script = akv.testing.Script(
+        {
+            "": [say("Two.")],
+            "ways.a": [say("one two three four " * 3)],
+            "ways.b": [say("one two three four " * 9)],
+            "best.judge": [akv.testing.label("a", "It is brief.")],
+        }
+    )
+    async with runtime(script) as rt:
+        auto = (await rt.run(graph, "Go", kv=config("auto"), cache_salt="a")).kv
+        every = (await rt.run(graph, "Go", kv=config("bidirectional"), cache_salt="b")).kv
+    (judge,) = (step for step in auto.steps if step.branch == "best.judge")
+    assert judge.cold > 0
+    assert every.totals.prefetched_used > 0
+    why = "kv_transfer_mode 'auto' leaves out prompts of which less than 128 tokens are known"
+    assert auto.saving() == f"Nothing was prefilled ahead: {why}."
+    assert auto.to_json()["left_out"] == "short"
+
+
+async def test_the_report_says_that_the_limit_lets_nothing_be_prefilled(runtime: Open) -> None:
+    async with runtime(SCRIPT) as rt:
+        result = await rt.run(agent, "Go", kv=akv.KVConfig(kv_transfer_mode="bidirectional", branch_prefetch_limit=0))
+    assert result.kv.steps[-1].cold > 0
+    assert result.kv.saving() == "Nothing was prefilled ahead: branch_prefetch_limit is 0."
+
+
 async def test_the_anchor_of_an_agent_that_comes_next_is_prefilled(runtime: Open) -> None:
     critic = akv.Agent("critic", instructions="Judge. " * 100)
     graph = akv.Graph("pair")
