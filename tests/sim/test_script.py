@@ -165,6 +165,33 @@ async def test_a_recorded_run_is_replayed_by_node_and_visit(ask: Any) -> None:
             await ask(engine, [9], 10, tag="new/other/7")
 
 
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        ({"type": "run_finished"}, "visit 1; the graph or its tools differ"),
+        ({"type": "run_cancelled"}, r"its recording ends there \(the run was cancelled\); replay no further"),
+        (
+            {"type": "run_failed", "kind": "LimitExceeded", "message": "Limits.steps=1 reached"},
+            r"ends there \(the run failed: LimitExceeded: Limits.steps=1 reached\)",
+        ),
+        ({"type": "generation_asked"}, r"ends there \(its journal has no end"),
+    ],
+)
+async def test_a_replay_of_a_run_that_was_cut_short_says_how_it_ended(
+    ask: Any, end: dict[str, Any], message: str
+) -> None:
+    said = {"type": "generation_finished", "node": "plan", "visit": 1, "token_ids": [1, 2]}
+    async with sim(replay([said, end])) as engine:
+        await ask(engine, [9], 10, tag="new/plan/1")
+        with pytest.raises(ScriptError, match=message):
+            await ask(engine, [9], 10, tag="new/replan/1")
+    async with sim(replay([said, {"type": "run_cancelled"}])) as engine:
+        with pytest.raises(
+            ScriptError, match=r"ends early \(the run was cancelled\), or the graph or its tools differ"
+        ):
+            await ask(engine, [9], 10, tag="new/replan/1")
+
+
 async def test_a_recording_shows_the_prompts_of_a_run(ask: Any) -> None:
     recording = Recording(lambda _: [1])
     async with sim(recording) as engine:
