@@ -12,7 +12,7 @@ from agentkv.runtime.rendering import not_run, with_chain
 from agentkv.runtime.spent import Spent
 from agentkv.runtime.state import ChainState, State
 
-__all__ = ("appended", "finished")
+__all__ = ("appended", "finished", "refused")
 
 
 def finished(program: Program, state: State, event: GenerationFinished) -> Step:
@@ -41,6 +41,14 @@ def appended(program: Program, state: State, node: NodeProgram, event: Generatio
     state = evolve(state, messages=(*state.messages, message), spent=spent, speaker=agent)
     state = with_chain(state, agent, ChainState(chain=chain, seen=len(state.messages), closed=closed))
     return evolve(state, known={**state.known, agent: len(chain)}), turn
+
+
+def refused(state: State) -> str:
+    """Why the node could not use the turn before, or its tool the call, as told to the model; empty if they could."""
+    last = state.messages[-1]
+    if state.rejected or (last.role == "tool" and state.retries.get(last.name)):
+        return last.content
+    return ""
 
 
 def _unfit(node: NodeProgram, turn: Turn) -> str:

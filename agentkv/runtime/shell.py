@@ -8,13 +8,15 @@ from anyio.abc import TaskGroup
 from attrs import evolve
 
 from agentkv.config import KVConfig
-from agentkv.errors import ToolError
+from agentkv.errors import ScriptError, ToolError
 from agentkv.follow import RESULT_GUESSED, Memo, Memos, PredictedResult, prefills_ahead
 from agentkv.graph.path import Path
 from agentkv.report import Incident, incidents
 from agentkv.runtime import choosing
 from agentkv.runtime.anchors import AnchorKey
+from agentkv.runtime.branching import inside
 from agentkv.runtime.events import Event, GenerationAsked, GenerationFinished, RunEvent, TextDelta
+from agentkv.runtime.generation import refused
 from agentkv.runtime.lane import Lane
 from agentkv.runtime.lanes import Lanes
 from agentkv.runtime.next_steps import NextSteps
@@ -179,13 +181,22 @@ class Shell:
             await apply(asked)
             self._next_steps.asked(lane.branch, command.node, command.visit)
             self._outputs.begin(lane.branch)
-            event = await lane.generator.generate(command, asked, self._said)
+            try:
+                event = await lane.generator.generate(command, asked, self._said)
+            except ScriptError as error:
+                if not (why := self._refused(lane.branch)):
+                    raise
+                raise ScriptError(f"{error}; or mend the turn before, which was refused: {why!r}") from error
         if command.agent not in self._anchors:
             agent, kv = lane.program.agents[command.agent], self._services.kv
             self._anchors[command.agent] = self._services.anchors.hold(
                 agent, self._order.salt, self.ledger, kv.anchor_ttl
             )
         return event
+
+    def _refused(self, branch: Path) -> str:
+        there = inside(self._program, self._state(), branch)
+        return "" if there is None else refused(there[1])
 
     def _said(self, event: TextDelta) -> None:
         self._publish(event)

@@ -69,6 +69,29 @@ async def test_wrong_arguments_are_told_to_the_model_then_fail_the_run(runtime: 
     assert "'double'" in message
 
 
+async def test_a_script_that_ends_behind_a_refused_turn_says_why_that_was_refused(
+    runtime: Open, store: MemoryStore
+) -> None:
+    typed = akv.Agent("typed", instructions="x", output=int)
+    graph = akv.Graph("judged")
+    plan = graph.plan("plan", agent())
+    ways = graph.fork("ways", {"net": "By net.", "rod": "By rod."})
+    best = graph.join("best", ways, akv.winner(judge=akv.Agent("critic", instructions="Choose.")))
+    graph.path(akv.START, plan, ways)
+    graph.path(best, akv.END)
+    branches = {"": [say("Fish.")], "ways.net": [say("A net.")], "ways.rod": [say("A rod.")]}
+    for script, target, why in (
+        ([say("four")], typed, "This is not a valid answer"),
+        ({**branches, "best.judge": [say("net")]}, graph, "one of net, rod"),
+        ([call("double", n="x")], agent(double), "Invalid arguments for `double`"),
+    ):
+        message = await fails(runtime, store, script, target, akv.errors.ScriptError)
+        told = message.partition("add a turn or end the run earlier; or mend the turn before, which was refused: ")[2]
+        assert why in told, message
+    message = await fails(runtime, store, [call("double", n=1)], agent(double), akv.errors.ScriptError)
+    assert "refused" not in message
+
+
 async def test_a_good_call_between_bad_ones_resets_the_count(runtime: Open) -> None:
     bad, good = call("double", n="x"), call("double", n=1)
     async with runtime([bad, good, bad, good, say("ok")]) as rt:
