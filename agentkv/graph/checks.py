@@ -173,7 +173,20 @@ def check_output(wiring: Wiring, outputs: Mapping[str, Any], output: Any) -> Ite
             continue
         given = _given(node, outputs)
         if given != output:
-            yield f"node {node.name!r} ends the run with {given!r}, but the graph's output is {output!r}"
+            cure = _output_cure(wiring, node, output)
+            yield f"node {node.name!r} ends the run with {_name(given)}, but the graph's output is {_name(output)}; {cure}"
+
+
+def _output_cure(wiring: Wiring, node: Node, output: Any) -> str:
+    declared = END.value in wiring.paths_from(node.name) or any(name == node.name for name, _ in wiring.labelled)
+    if wiring.can_call(node.name) and not declared:
+        undeclared = "an answer of it that calls no tool ends the run, though no path says so"
+        return f"{undeclared}: declare it with tool_choice='required', or its agent with output={_name(output)}"
+    return f"declare the agent that answers with output={_name(output)}, or the graph with what it gives"
+
+
+def _name(output: Any) -> str:
+    return output.__qualname__ if isinstance(output, type) else repr(output)
 
 
 def _given(node: Node, outputs: Mapping[str, Any]) -> Any:

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import networkx as nx
 import pytest
@@ -172,6 +172,31 @@ def needs_deps(g: Graph) -> None:
 
 def other_output(g: Graph) -> None:
     g.path(START, g.plan("plan", Agent("a", instructions="", output=list[int])))
+
+
+class Verdict(NamedTuple):
+    good: bool
+
+
+def judged(choice: Literal["auto", "required"]) -> Graph[None, Verdict]:
+    g = Graph("g", output=Verdict)
+    report = g.plan("report", Agent("judge", instructions="", output=Verdict))
+    g.path(START, g.plan("plan", AGENT, tool_choice=choice), g.tool("act"), report, END)
+    return g
+
+
+def test_a_step_that_may_answer_and_is_not_to_is_told_to_require_calls() -> None:
+    cure = "declare it with tool_choice='required', or its agent with output=Verdict"
+    with pytest.raises(GraphError, match=f"an answer of it that calls no tool ends the run.*: {cure}"):
+        compile(judged("auto"))
+    compile(judged("required"))
+
+
+def test_an_answer_of_another_type_is_told_which_to_give() -> None:
+    g = Graph("g", output=Verdict)
+    g.path(START, g.plan("plan", WRITER), END)
+    with pytest.raises(GraphError, match="; declare the agent that answers with output=Verdict, or the graph"):
+        compile(g)
 
 
 @pytest.mark.parametrize(
