@@ -173,8 +173,8 @@ def check_output(wiring: Wiring, outputs: Mapping[str, Any], output: Any) -> Ite
             continue
         given = _given(node, outputs)
         if given != output:
-            cure = _output_cure(wiring, node, output)
-            yield f"node {node.name!r} ends the run with {_name(given)}, but the graph's output is {_name(output)}; {cure}"
+            wrong = f"ends the run with {_name(given)}, but the graph's output is {_name(output)}"
+            yield f"node {node.name!r} {wrong}; {_output_cure(wiring, node, output)}"
 
 
 def _output_cure(wiring: Wiring, node: Node, output: Any) -> str:
