@@ -19,6 +19,7 @@ class Span:
     ``ttft`` runs from the moment a generation could be asked for to its first token; ``after_tool`` marks
     that of a resume: of the first one behind tool results, or of the first of each branch that begins behind them.
     ``tokens`` are those decoded or prefilled in the span. ``branch``: it is that of a branch.
+    ``ended`` says how a tool did: the status of its result; or ``raised``, or ``cancelled``, before it had one.
     """
 
     kind: SpanKind
@@ -28,6 +29,7 @@ class Span:
     tokens: int = 0
     after_tool: bool = False
     branch: bool = False
+    ended: str = ""
 
     @property
     def seconds(self) -> float:
@@ -70,6 +72,8 @@ def _describe(span: Span, spans: Sequence[Span]) -> str:
     if span.kind == "ttft":
         return f"{'wait after tool' if span.after_tool else 'TTFT'}  {span.label}"
     text = f"{_TITLES[span.kind]}  {span.label}"
+    if span.ended not in ("", "ok"):
+        text += f"  ({span.ended})"
     if span.tokens:
         text += f"  {counted(span.tokens, 'token')}"
     under = dict.fromkeys(other.label for other in meanwhile(spans) if span.inside(other) > 0)

@@ -254,7 +254,7 @@ def _tell(on_text: Callable[[str], None] | None, event: TextDelta) -> None:
 
 def open_chain(services: Services, program: Program, run_id: str, salt: str | None) -> AgentChain:
     """A chain of the program's agent, which nobody has said anything on yet. ``run_id`` is what records name it by."""
-    session = begin_session(services, run_id, salt, publish=_ignore, report=_ignore, arrived=_ignore)
+    session = begin_session(services, run_id, salt, publish=_ignore, report=_ignore, arrived=_ignore, ran=_ignore)
     tenure = Tenure(services.engine, run_id, salt, _ignore)
     family = Family(services, session, program.nodes[NODE].agent, tenure)
     return AgentChain(services, session, program, tenure, State(run_id=run_id), family)

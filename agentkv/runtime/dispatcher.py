@@ -11,8 +11,9 @@ from attrs import evolve
 from agentkv.errors import AgentKVError, NodeError, ToolError
 from agentkv.follow import PredictedResult
 from agentkv.graph import END, CallResult, Node
-from agentkv.graph.path import Path
+from agentkv.graph.path import Path, place
 from agentkv.raised import guarded, shown
+from agentkv.report import Span
 from agentkv.runtime.events import CallFinished, CallStarted
 from agentkv.runtime.program import Program
 from agentkv.runtime.session import Session
@@ -46,15 +47,17 @@ class Dispatcher:
         self._report(
             CallStarted(node=command.node, index=command.index, call=command.call, at=started, branch=self._branch)
         )
+        ended = "raised"
         try:
-            outcome = await self._invoke(tool, command)
-            outcome = self._observed(command, outcome)
+            outcome = self._observed(command, await self._invoke(tool, command))
+            ended = outcome.status
         except AgentKVError as error:
             self._report(error)
             return
         except (KeyboardInterrupt, SystemExit):
             raise
         except anyio.get_cancelled_exc_class():
+            ended = "cancelled"
             if anyio.current_effective_deadline() == -inf:
                 raise
             # Else nobody would hear of it: the run did not ask for this, and would wait for the result.
@@ -65,8 +68,22 @@ class Dispatcher:
             failed.__cause__ = error
             self._report(failed)
             return
+        finally:
+            label = place(self._branch, tool.name)
+            self._session.ran(Span(kind="tool", label=label, start=started, end=now(), ended=ended))
+        self._finished(tool, command, outcome, guessed, started)
+
+    def _finished(
+        self,
+        tool: Tool[Any, ..., Any],
+        command: CallTool,
+        outcome: Outcome,
+        guessed: PredictedResult | None,
+        started: float,
+    ) -> None:
+        now = self._clock.now()
         if outcome.status in ("ok", "timeout"):
-            self._session.tool_times.add(tool.name, now() - started)
+            self._session.tool_times.add(tool.name, now - started)
         if outcome.status == "ok":
             self._learn(tool, command, outcome.text, guessed)
         self._report(
@@ -76,7 +93,7 @@ class Dispatcher:
                 status=outcome.status,
                 text=outcome.text,
                 abandoned=outcome.abandoned,
-                at=now(),
+                at=now,
                 note=outcome.note,
                 branch=self._branch,
             )

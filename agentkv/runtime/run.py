@@ -67,7 +67,13 @@ class Run(Generic[Output]):
         self._timekeeper = Timekeeper()
         self._applying = anyio.Lock()
         self._shell = Shell(
-            services, program, order, publish=self._publish, report=self._reported, state=lambda: self._state
+            services,
+            program,
+            order,
+            publish=self._publish,
+            report=self._reported,
+            ran=self._timekeeper.add,
+            state=lambda: self._state,
         )
 
     async def __aenter__(self) -> Self:

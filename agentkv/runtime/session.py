@@ -11,7 +11,7 @@ from agentkv.engines.base import Engine
 from agentkv.errors import AgentKVError
 from agentkv.follow import Memo, ToolTimes, Trust
 from agentkv.graph.path import Path
-from agentkv.report import Ledger
+from agentkv.report import Ledger, Span
 from agentkv.runtime.events import (
     BranchChosen,
     BranchesListed,
@@ -49,7 +49,7 @@ class Session:
 
     ``publish`` takes events that are not journalled, ``report`` what the reducer is to know, and where it happened.
     ``memo`` gives what an agent's tools gave before, None to guess nothing; ``trust`` takes what came of guesses;
-    ``arrived`` takes pieces of results.
+    ``arrived`` takes pieces of results, ``ran`` the time of each tool that ran, however that ended.
     """
 
     engine: Engine
@@ -68,6 +68,7 @@ class Session:
     publish: Callable[[RunEvent], None]
     report: Callable[[Path, News], None]
     arrived: Callable[[Path, ToolCall, str], None]
+    ran: Callable[[Span], None]
 
 
 def begin_session(
@@ -78,6 +79,7 @@ def begin_session(
     publish: Callable[[RunEvent], None],
     report: Callable[[Path, News], None],
     arrived: Callable[[Path, ToolCall, str], None],
+    ran: Callable[[Span], None],
     deps: Any = None,
     memo: Callable[[str], Memo] | None = None,
 ) -> Session:
@@ -101,4 +103,5 @@ def begin_session(
         publish=publish,
         report=report,
         arrived=arrived,
+        ran=ran,
     )

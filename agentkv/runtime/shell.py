@@ -11,7 +11,7 @@ from agentkv.config import KVConfig
 from agentkv.errors import ScriptError, ToolError
 from agentkv.follow import RESULT_GUESSED, Memo, Memos, PredictedResult, prefills_ahead
 from agentkv.graph.path import Path
-from agentkv.report import Incident, incidents
+from agentkv.report import Incident, Span, incidents
 from agentkv.runtime import choosing
 from agentkv.runtime.anchors import AnchorKey
 from agentkv.runtime.branching import inside
@@ -50,7 +50,8 @@ Apply = Callable[[GenerationAsked], Awaitable[object]]
 class Shell:
     """Owns what one run does outside the reducer, in a lane for the main chain and one for each branch.
 
-    ``publish`` takes events that are not journalled, ``report`` what was put before the reducer and where it happened;
+    ``publish`` takes events that are not journalled, ``report`` what was put before the reducer and where it happened,
+    ``ran`` the times of tools;
     ``state`` says what state the run is in.
     """
 
@@ -62,6 +63,7 @@ class Shell:
         *,
         publish: Callable[[RunEvent], None],
         report: Callable[[Path, News], None],
+        ran: Callable[[Span], None],
         state: Callable[[], State],
     ) -> None:
         self._services, self._program, self._order, self._publish = services, program, order, publish
@@ -75,6 +77,7 @@ class Shell:
             publish=publish,
             report=report,
             arrived=self._arrived,
+            ran=ran,
             deps=order.deps,
             memo=self._memo(services.kv, salt),
         )

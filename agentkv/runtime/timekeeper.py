@@ -4,13 +4,10 @@ from agentkv.graph.path import Path, place
 from agentkv.report import Span
 from agentkv.runtime.events import (
     CallFinished,
-    CallStarted,
     GenerationAsked,
     GenerationFinished,
     Prefetched,
-    RunCancelledEvent,
     RunEvent,
-    RunFailed,
 )
 
 __all__ = ("Timekeeper",)
@@ -21,7 +18,6 @@ class Timekeeper:
 
     def __init__(self) -> None:
         self._spans: list[Span] = []
-        self._calls: dict[tuple[Path, int], CallStarted] = {}
         self._asked: dict[Path, GenerationAsked] = {}
         # Who has tool results that no generation has followed yet; and the fork that was the first to follow those.
         self._called: set[Path] = set()
@@ -35,10 +31,9 @@ class Timekeeper:
     def record(self, event: RunEvent) -> None:
         """Take note of an event."""
         match event:
-            case CallStarted():
-                self._calls[event.branch, event.index] = event
             case CallFinished():
-                self._tool(event)
+                self._called.add(event.branch)
+                self._forked.pop(event.branch, None)
             case GenerationAsked():
                 self._asked[event.branch] = event
                 self._begin(event.branch)
@@ -46,9 +41,7 @@ class Timekeeper:
                 self._generation(event)
             case Prefetched():
                 label = place(event.branch, event.agent)
-                self._add(Span(kind="prefill", label=label, start=event.sent_at, end=event.at, tokens=event.computed))
-            case RunFailed() | RunCancelledEvent():
-                self._cut_short(event.at)
+                self.add(Span(kind="prefill", label=label, start=event.sent_at, end=event.at, tokens=event.computed))
             case _:
                 pass
 
@@ -62,23 +55,6 @@ class Timekeeper:
                 if outer in self._called and self._forked.setdefault(outer, fork) == fork:
                     self._called.add(path)
 
-    def _tool(self, event: CallFinished) -> None:
-        self._called.add(event.branch)
-        self._forked.pop(event.branch, None)
-        started = self._calls.pop((event.branch, event.index), None)
-        if started is not None:
-            self._ran(started, event.at)
-
-    def _cut_short(self, at: float) -> None:
-        """Tools that have no result ran until the run's end; of branches it is not known how long they did."""
-        for (branch, _), started in self._calls.items():
-            if not branch:
-                self._ran(started, at)
-
-    def _ran(self, started: CallStarted, until: float) -> None:
-        label = place(started.branch, started.call.name)
-        self._add(Span(kind="tool", label=label, start=started.at, end=until))
-
     def _generation(self, event: GenerationFinished) -> None:
         asked = self._asked.pop(event.branch, None)
         if asked is None:
@@ -88,10 +64,11 @@ class Timekeeper:
         self._called.discard(event.branch)
         self._forked.pop(event.branch, None)
         tokens, inner = len(event.token_ids), bool(event.branch)
-        self._add(
+        self.add(
             Span(kind="ttft", label=label, start=asked.asked_at, end=event.first_at, after_tool=after, branch=inner)
         )
-        self._add(Span(kind="decode", label=label, start=event.first_at, end=event.at, tokens=tokens, branch=inner))
+        self.add(Span(kind="decode", label=label, start=event.first_at, end=event.at, tokens=tokens, branch=inner))
 
-    def _add(self, span: Span) -> None:
+    def add(self, span: Span) -> None:
+        """Keep a span that no event tells of."""
         self._spans.append(span)

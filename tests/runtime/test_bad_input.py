@@ -662,5 +662,52 @@ async def test_a_tool_that_ends_its_run_is_in_the_report(runtime: Open) -> None:
         with pytest.raises(akv.ToolError) as caught:
             await rt.run(agent(wait), "Go")
     report = caught.value.report
-    assert [span.seconds for span in report.spans if span.kind == "tool"] == [3.0]
+    assert [(span.seconds, span.ended) for span in report.spans if span.kind == "tool"] == [(3.0, "raised")]
+    assert "3.000s  tool  wait  (raised)" in report.text()
     assert "no tool ran" not in report.saving()
+
+
+async def test_a_tool_that_is_cancelled_as_it_starts_is_in_the_report(runtime: Open) -> None:
+    @akv.tool
+    async def end(ctx: akv.Context[None]) -> str:
+        """End the run, and go on."""
+        run.cancel()
+        await ctx.sleep(5.0)
+        return "never"
+
+    async with runtime([call("end"), say("So.")]) as rt, rt.start(agent(end), "Go") as run:
+        with pytest.raises(akv.RunCancelled) as caught:
+            await run.result()
+    report = caught.value.report
+    assert [(span.label, span.ended) for span in report.spans if span.kind == "tool"] == [("end", "cancelled")]
+    assert "no tool ran" not in report.saving()
+
+
+async def test_tools_of_branches_that_fail_or_are_left_are_in_the_report(runtime: Open) -> None:
+    @akv.tool
+    async def wait(ctx: akv.Context[None], seconds: float) -> str:
+        """Wait, and fail if that was short."""
+        await ctx.sleep(seconds)
+        raise ValueError("too short")
+
+    graph = akv.Graph("three")
+    plan = graph.plan("plan", agent(wait), tool_choice="none")
+    ways = graph.fork("ways", {"bad": "Go.", "slow": "Go.", "good": "Go."}, on_error="drop")
+    graph.path(akv.START, plan, ways)
+    graph.path(graph.join("best", ways, akv.first()), akv.END)
+    script = {
+        "": [say("Two ways.")],
+        "ways.bad": [call("wait", seconds=0.5)],
+        "ways.slow": [call("wait", seconds=600.0)],
+        "ways.good": [say("It is done. " * 60)],
+    }
+    async with runtime(script) as rt:
+        report = (await rt.run(graph, "Go")).kv
+    tools = {span.label: span for span in report.spans if span.kind == "tool"}
+    assert {label: span.ended for label, span in tools.items()} == {
+        "ways.bad>wait": "raised",
+        "ways.slow>wait": "cancelled",
+    }
+    assert tools["ways.bad>wait"].seconds == pytest.approx(0.5)
+    (good,) = (span for span in report.spans if span.kind == "decode" and span.label.startswith("ways.good"))
+    assert tools["ways.slow>wait"].end == pytest.approx(good.end, abs=0.1)

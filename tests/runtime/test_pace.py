@@ -216,6 +216,7 @@ async def test_a_prefetch_that_waited_for_its_place_asks_again_whether_it_may_go
             publish=lambda event: sent.append(event.sent_at) if isinstance(event, Prefetched) else None,
             report=lambda *_: None,
             arrived=lambda *_: None,
+            ran=lambda _: None,
         )
         tenure = Tenure(rt.engine, "run", None, session.publish)
         for label in "ab":
