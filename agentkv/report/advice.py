@@ -19,7 +19,10 @@ FREE_MEMORY = 0.2
 WAITING = 0.05
 # Of what is computed behind tools and branches: less is a wait that nobody sees become shorter.
 LEAST_AHEAD = 0.1
-FOLLOWED = "what of results arrived in pieces: a journal of runs with kv_transfer_mode 'auto' or 'bidirectional'"
+FOLLOWED = (
+    "what of results arrived in pieces, or was guessed right: "
+    "a journal of runs with kv_transfer_mode 'auto' or 'bidirectional'"
+)
 
 
 @frozen(kw_only=True)
