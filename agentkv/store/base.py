@@ -30,7 +30,8 @@ class Store(Protocol):
     """
 
     async def open(self) -> None:
-        """Make ready for use. Opening an open store is harmless; a closed one may be opened again.
+        """Make ready for use. Opening an open store is harmless; a closed one may be opened again, and one
+        that is being closed behind that.
 
         Raises ``StoreError`` when there is something in the way, saying what to do about it.
         """

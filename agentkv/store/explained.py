@@ -1,9 +1,10 @@
 """A journal whose every error is one of ours, and that several runtimes may have open at once."""
 
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+
+from attrs import define
 
 from agentkv.errors import StoreError
 from agentkv.follow import Way
@@ -12,8 +13,17 @@ from agentkv.store.base import RunSummary, Store
 
 __all__ = ("ExplainedStore", "opened")
 
-# How many use each store now; who uses one keeps it alive, so that its id is its own.
-_users = Counter[int]()
+
+@define
+class _Use:
+    """How many use a store now, and whether any of them has opened it: not all that try succeed."""
+
+    users: int = 0
+    is_open: bool = False
+
+
+# By the store's id, which is its own for as long as somebody uses it.
+_uses: dict[int, _Use] = {}
 
 
 @asynccontextmanager
@@ -22,17 +32,17 @@ async def opened(store: Store) -> AsyncIterator["ExplainedStore"]:
 
     Raises ``StoreError`` where it cannot be opened or closed.
     """
-    explained, is_open = ExplainedStore(store), False
-    _users[id(store)] += 1
+    explained, use = ExplainedStore(store), _uses.setdefault(id(store), _Use())
+    use.users += 1
     try:
         await explained.open()
-        is_open = True
+        use.is_open = True
         yield explained
     finally:
-        _users[id(store)] -= 1
-        if not _users[id(store)]:
-            del _users[id(store)]
-            if is_open:
+        use.users -= 1
+        if not use.users:
+            del _uses[id(store)]
+            if use.is_open:
                 await explained.aclose()
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,6 +45,7 @@ class SQLiteStore:
         self._busy_timeout = busy_timeout
         self._thread: ThreadPoolExecutor | None = None
         self._opening: Future[None] = Future()
+        self._closing: Future[None] | None = None
         self._room = anyio.Semaphore(_MOST_WAITING)
         # the two below belong to the thread; appends reach it through the deque
         self._file: SQLiteFile | None = None
@@ -55,7 +56,7 @@ class SQLiteStore:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentkv-store")
             self._room = anyio.Semaphore(_MOST_WAITING)
-            self._opening = self._thread.submit(self._open_file)
+            self._opening = self._thread.submit(self._open_file, self._closing)
         opening, thread = self._opening, self._thread
         try:
             await _finished(opening)
@@ -97,7 +98,7 @@ class SQLiteStore:
         """See ``Store``."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            closing = thread.submit(self._close_file)
+            closing = self._closing = thread.submit(self._close_file)
             thread.shutdown(wait=False)
             await _finished(closing)
 
@@ -109,7 +110,10 @@ class SQLiteStore:
     async def _on_thread(self, work: Callable[[SQLiteFile], T]) -> T:
         return await _finished(self._opened().submit(lambda: work(self._opened_file())))
 
-    def _open_file(self) -> None:
+    def _open_file(self, closing: "Future[None] | None") -> None:
+        if closing is not None:
+            # The thread before this one would close the new file in the place of its own.
+            wait([closing])
         self._file = SQLiteFile(self._path, self._busy_timeout)
 
     def _opened_file(self) -> SQLiteFile:

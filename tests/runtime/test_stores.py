@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+import anyio
 import pytest
 
 import agentkv as akv
 from agentkv.errors import EngineUnavailable, StoreError
 from agentkv.follow import Way
 from agentkv.kv import PolicySettings
-from agentkv.store import MemoryStore
+from agentkv.store import MemoryStore, opened
 from agentkv.testing import Script, call, say
 
 from .conftest import Open, check_idle, managed_sim
@@ -74,6 +75,42 @@ async def test_a_store_of_two_runtimes_is_open_until_both_are_closed() -> None:
         assert len(await store.runs()) == 2
     with pytest.raises(StoreError, match="not open"):
         await store.runs()
+
+
+class Opened(MemoryStore):
+    """Opens for whoever comes first; the others fail once ``gate`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.opens, self.closes = anyio.Event(), 0, 0
+
+    async def open(self) -> None:
+        self.opens += 1
+        if self.opens > 1:
+            await self.gate.wait()
+            raise OSError("too many")
+        await super().open()
+
+    async def aclose(self) -> None:
+        self.closes += 1
+        await super().aclose()
+
+
+async def test_a_store_is_closed_by_who_leaves_it_last_even_if_that_one_could_not_open_it() -> None:
+    store = Opened()
+
+    async def second() -> None:
+        with pytest.raises(StoreError, match="too many"):
+            async with opened(store):
+                pass
+
+    async with anyio.create_task_group() as tasks:
+        async with opened(store) as first:
+            tasks.start_soon(second)
+            await anyio.wait_all_tasks_blocked()
+        assert (await first.runs(), store.closes) == ([], 0)
+        store.gate.set()
+    assert store.closes == 1
 
 
 async def test_a_run_is_refused_that_begins_behind_its_runtime_s_end() -> None:

@@ -196,6 +196,19 @@ async def test_opening_twice_at_once_opens_once(path: Path) -> None:
     await _until_gone("agentkv-store")
 
 
+async def test_one_that_is_opened_again_while_it_is_closed_is_open_behind_that(store: SQLiteStore) -> None:
+    with held(store) as gate:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(store.aclose())
+            await asyncio.sleep(0)
+            opening = tasks.create_task(store.open())
+            await asyncio.wait([opening], timeout=0.1)
+            assert not opening.done()
+            gate.set()
+    await store.append("a", 0, EVENT)
+    assert await store.load("a") == [EVENT]
+
+
 async def _until_gone(prefix: str) -> None:
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(prefix)]
     for thread in threads:
