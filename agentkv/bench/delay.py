@@ -38,7 +38,7 @@ class Delay:
         if kind == "lognormal" and 0 < first <= LONGEST and 0 <= second <= WIDEST:
             return cls("lognormal", first, second)
         bounds = {
-            "uniform": "LO is at least 0, and HI at least LO",
+            "uniform": f"LO is at least 0, HI at least LO and at most {LONGEST:g} s",
             "lognormal": f"a median is above 0 and at most {LONGEST:g} s, a sigma from 0 to {WIDEST}",
         }
         raise SetupError(f"a delay is {_FORMS}; {text!r} is out of bounds: {bounds[kind]}")

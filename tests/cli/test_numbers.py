@@ -90,6 +90,10 @@ def test_the_option_is_named(
             ("--prompt-tokens", "1000000"),
             "the workload, whose longest chain has 1,002,976 tokens: have shorter",
         ),
+        (
+            ("--tool-seconds", "1:2e9"),
+            "'1:2e9' is out of bounds: LO is at least 0, HI at least LO and at most 1e+09 s",
+        ),
         (("--settle-seconds", "0"), "--settle-seconds: a steady load has a duration; give --duration SECONDS"),
         (
             ("--duration", "60", "--frontier", "4,4"),
