@@ -147,7 +147,8 @@ class AgentChain:
 
         ``calls=False`` asks for an answer. Raises ``PromptTooLong``, ``EngineError``, ``ModelOutputError`` for what
         cannot be read, and ``SetupError`` for options out of their bounds, while the chain generates already, and once
-        it is released. What fails, or is cancelled, leaves the chain as it was.
+        it is released. What fails, or is cancelled, leaves the chain as it was; only what cannot be read stands on
+        it, as the model said it.
         """
         if max_tokens is not None and not is_whole(max_tokens, 1):
             raise SetupError(f"generate(max_tokens={max_tokens!r}) must be at least 1, or None")

@@ -9,8 +9,9 @@ import pytest
 import agentkv as akv
 from agentkv.errors import EngineUnavailable, StoreError
 from agentkv.kv import PolicySettings
+from agentkv.runtime.program import MOST_CALLS
 from agentkv.store import MemoryStore
-from agentkv.testing import Script, call, say
+from agentkv.testing import Script, call, calls, say
 
 from .conftest import Open, managed_sim
 
@@ -247,6 +248,19 @@ async def test_a_generation_that_was_cut_off_leaves_the_chain_as_it_was(runtime:
         assert chain.ids == other.ids
         for each in (chain, other):
             await each.release()
+
+
+async def test_a_turn_that_cannot_be_read_stands_on_the_chain_as_it_was_said(runtime: Open) -> None:
+    many = calls(*(call("depth", at=str(place)) for place in range(MOST_CALLS + 1)))
+    async with runtime([many]) as rt:
+        chain = rt.chain(akv.Agent("reader", instructions="Read. " * 20, tools=[depth], max_tokens=400))
+        chain.append("How deep is it?")
+        before = chain.ids
+        with pytest.raises(akv.ModelOutputError, match="agent 'reader'"):
+            await chain.generate()
+        assert len(chain.ids) > len(before)
+        assert len(chain.messages[-1].calls) == MOST_CALLS + 1
+        await chain.release()
 
 
 async def test_a_fork_made_while_its_trunk_generates_goes_on_from_before(runtime: Open) -> None:
