@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import os
 import subprocess
 import sys
 import tomllib
@@ -44,23 +43,6 @@ def test_what_a_module_offers_exists(module: str) -> None:
     if not module.rpartition(".")[2].startswith("_"):
         loaded = importlib.import_module(module)
         assert [name for name in getattr(loaded, "__all__", ()) if not hasattr(loaded, name)] == []
-
-
-def test_tests_have_the_same_names_and_order_in_every_process(request: pytest.FixtureRequest) -> None:
-    # Processes that share the tests compare what they have collected: a clock or a hash in it would stop them all.
-    collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
-    environment = os.environ | {"PYTHONHASHSEED": "random"}
-    again = subprocess.run(collect, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert again.returncode == 0, again.stdout[-2000:]
-    here = [item.nodeid for item in request.session.items]
-    known = set(here)
-    there = [line for line in again.stdout.splitlines() if line in known]
-    # By file, as files come in the order in which they were asked for.
-    assert sorted(there, key=file_of) == sorted(here, key=file_of)
-
-
-def file_of(nodeid: str) -> str:
-    return nodeid.partition("::")[0]
 
 
 def test_importing_is_quick_and_brings_nothing_heavy() -> None:
