@@ -10,8 +10,8 @@ from agentkv.errors import SetupError
 
 __all__ = ("about", "check_least", "flag_of", "naming_options")
 
-# A field with its value, or a field that a message is about.
-_FIELD = re.compile(r"\b([a-z][a-z0-9_]*)=(?=\S)|^([a-z][a-z0-9_]*)(?=: )")
+# A field with its value, or a field that a message is about. What is quoted, or has a slash in it, may be a path.
+_FIELD = re.compile(r"(?<![\w/.'\"-])([a-z][a-z0-9_]*)=(?=[^\s/]+(?:\s|$))|^([a-z][a-z0-9_]*)(?=: )")
 
 
 def flag_of(name: str) -> str:

@@ -117,7 +117,18 @@ def test_fields_that_are_no_option_stay_as_they_are_and_so_does_the_class() -> N
     options = argparse.Namespace(block_size=1, pool=2)
     with pytest.raises(EngineStartError) as caught, naming_options(options, block="block_size"):
         raise EngineStartError("pool: block=0 and max_num_seqs=3 of pool_blocks=4, where x='pool=1'")
-    assert str(caught.value) == "--pool: --block-size 0 and max_num_seqs=3 of pool_blocks=4, where x='--pool 1'"
+    assert str(caught.value) == "--pool: --block-size 0 and max_num_seqs=3 of pool_blocks=4, where x='pool=1'"
+
+
+@pytest.mark.parametrize("path", ["/runs/seed=4/block_size=3", "seed=4/block_size=3", "block_size=3", "by-seed=4"])
+def test_a_path_stays_as_it_was_given(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert f"'{path}'" in one_line(capsys, "advise", path)
+    assert f"preset '{path}.json'" in one_line(capsys, "bench", "seed", "--engine", f"sim:{path}.json")
+    if "/" in path:
+        assert f"--trace: {path}: no such" in one_line(capsys, "bench", "hashes", "--trace", path)
 
 
 def test_a_sweep_without_tools_or_with_a_point_that_cannot_be_is_not_begun(capsys: pytest.CaptureFixture[str]) -> None:
