@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AsyncExitStack
 from functools import lru_cache
-from pathlib import Path
+from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
@@ -72,7 +72,7 @@ class Runtime:
         cache_salt: str | None = None,
         options: Mapping[str, Any] | None = None,
         engine_kv: EngineKV | None = MANAGED,
-        memo_file: str | Path | None = None,
+        memo_file: str | PathLike[str] | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         _check_runtime(kv, limits, engine_kv, cache_salt, options, memo_file, progress)
@@ -84,7 +84,7 @@ class Runtime:
         self._limits = limits or Limits()
         if memo_file is not None and self._kv.predict_results != "agent":
             raise SetupError(f"memo_file={str(memo_file)!r} is for KVConfig(predict_results='agent'); set that too")
-        self._memo_file = None if memo_file is None else Path(memo_file)
+        self._memo_file = memo_file
         self._salt = cache_salt
         self._programs: dict[Hashable, Program] = {}
         self._stack: AsyncExitStack | None = None
@@ -252,7 +252,7 @@ def _check_runtime(
     _check_salt("Runtime", salt)
     if not isinstance(options, Mapping | None) or not all(isinstance(name, str) for name in options or ()):
         raise SetupError(f"Runtime(options={options!r}) must be a mapping of the engine's start options, or None")
-    if not isinstance(memo_file, str | Path | None):
+    if not isinstance(memo_file, str | PathLike | None):
         raise SetupError(f"Runtime(memo_file={memo_file!r}) must be the path of a file, or None")
     if progress is not None and not callable(progress):
         raise SetupError(f"Runtime(progress={progress!r}) must be a function of a text, or None")

@@ -5,6 +5,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,15 @@ MemoName = tuple[str, str]
 
 
 @contextmanager
-def kept_memos(path: Path | None, most_bytes: int) -> Iterator[Memos]:
-    """Memos of ``most_bytes`` each; with ``path``, those of that file, which is written again at the end.
+def kept_memos(file: str | PathLike[str] | None, most_bytes: int) -> Iterator[Memos]:
+    """Memos of ``most_bytes`` each; with ``file``, those in it, which is written again at the end.
 
     Raises ``StoreError``; where the body raised, that error goes on, with a note of what could not be written.
     """
-    if path is None:
+    if file is None:
         yield Memos(most_bytes, None)
         return
+    path = Path(file)
     memos = Memos(most_bytes, read_memos(path, most_bytes))
     try:
         yield memos

@@ -238,6 +238,21 @@ async def test_a_chain_refuses_what_it_cannot_take(runtime: Open) -> None:
             chain.fork()
 
 
+class Pathlike:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+
+async def test_a_memo_file_may_be_named_by_whatever_names_files(tmp_path: Path) -> None:
+    file, kv = tmp_path / "memo.json", akv.KVConfig(predict_results="agent")
+    async with akv.Runtime(sim([say("So.")]), kv=kv, memo_file=Pathlike(file)):
+        pass
+    assert file.exists()
+
+
 async def test_a_memo_file_that_cannot_be_one_is_refused_at_the_start(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     kv = akv.KVConfig(predict_results="agent")
