@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from project_check import documents, exports, layers, parameters, shape
+from project_check import documents, exports, layers, parameters, shape, test_names
 from project_check.source import load
 
 
@@ -16,6 +16,7 @@ def main(root: Path) -> int:
         *shape.check(modules),
         *parameters.check(modules),
         *documents.check(root),
+        *test_names.check(load(root / "tests", "tests")),
     ]
     for problem in problems:
         print(problem)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from project_check import documents, exports, layers, parameters, shape
+from project_check import documents, exports, layers, parameters, shape, test_names
 from project_check.source import Module, load, parse
 
 ROOT = Path(__file__).parent.parent
@@ -30,6 +30,10 @@ def test_the_code_keeps_the_rule(rule: object) -> None:
 
 def test_files_and_documents_keep_the_rules() -> None:
     assert list(documents.check(ROOT)) == []
+
+
+def test_tests_have_the_same_names_in_every_process() -> None:
+    assert list(test_names.check(load(ROOT / "tests", "tests"))) == []
 
 
 def test_the_plugin_that_make_bench_asks_for_comes_with_the_test_tools() -> None:
@@ -230,3 +234,25 @@ def test_blocks_are_read_with_their_marks() -> None:
     assert [problem for block in found for problem in documents.check_block("x.md", block)] == [
         "x.md:11: say why this block is not run: <!-- norun: why -->"
     ]
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ('[("a", gzip.compress(b"x"))]', "what gzip.compress() returns"),
+        ("[1, time.time()]", "what time.time() returns"),
+        ("[str(uuid4())]", "what uuid4() returns"),
+        ("argvalues=[random.random()]", "what random.random() returns"),
+        ("{'a', 'b'}", "the order of a set"),
+        ("list(set(NAMES))", "the order of a set"),
+    ],
+)
+def test_a_test_that_is_named_by_what_changes_is_found(values: str, problem: str) -> None:
+    text = f"@pytest.mark.parametrize('a', {values})\ndef test(a): pass"
+    assert problem in "\n".join(test_names.check(one(text)))
+
+
+@pytest.mark.parametrize("values", ["[b'x', f(1)]", "sorted({'a', 'b'})", "[{'a': 1}, {1, 2}]"])
+def test_a_test_that_is_named_by_what_stays_is_fine(values: str) -> None:
+    text = f"@pytest.mark.parametrize('a', {values})\ndef test(a): gzip.compress(b'x')"
+    assert list(test_names.check(one(text))) == []
