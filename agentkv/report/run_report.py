@@ -5,6 +5,7 @@ from typing import Any
 
 from attrs import asdict, frozen
 
+from agentkv.counted import counted
 from agentkv.engines.base import EngineInfo
 from agentkv.follow import AUTO_LEAST, LEAST_SHARE
 from agentkv.report.incident import Incident, incident_lines
@@ -139,7 +140,7 @@ class RunReport:
         if self.abandoned:
             lines.append(f"  left running: {', '.join(self.abandoned)}")
         for reason, times in Counter(self.refused).items():
-            lines.append(f"  no lease, {times} times: {reason}")
+            lines.append(f"  no lease, {counted(times, 'time')}: {reason}")
         return lines
 
     def to_json(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from attrs import evolve
 
 import agentkv as akv
 from agentkv.engines.base import GenerateRequest
@@ -122,3 +123,10 @@ async def test_two_runtimes_hold_their_anchors_side_by_side() -> None:
             tasks.start_soon(chain.generate)
         await engine.clock.sleep(5)
         assert all(anchor.token for rt in (one, two) for anchor in rt._services.anchors._held.values())
+
+
+async def test_the_report_says_how_often_the_engine_gave_no_lease() -> None:
+    async with akv.Runtime(sim([say("So.")])) as rt:
+        report = (await rt.run(akv.Agent("clerk", instructions="You help."), "Go")).kv
+    told = evolve(report, refused=("budget", "room", "room")).text()
+    assert "  no lease, 1 time: budget\n  no lease, 2 times: room\n" in f"{told}\n"
