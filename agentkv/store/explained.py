@@ -35,7 +35,12 @@ async def opened(store: Store) -> AsyncIterator["ExplainedStore"]:
     explained, use = ExplainedStore(store), _uses.setdefault(id(store), _Use())
     use.users += 1
     try:
-        await explained.open()
+        try:
+            await explained.open()
+        except BaseException as error:
+            # What has begun is carried out, though whoever asked for it is cancelled.
+            use.is_open |= not isinstance(error, StoreError)
+            raise
         use.is_open = True
         yield explained
     finally:

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from agentkv.errors import StoreError
-from agentkv.store import SQLiteStore
+from agentkv.store import SQLiteStore, opened
 
 EVENT = {"type": "x"}
 
@@ -207,6 +207,21 @@ async def test_one_that_is_opened_again_while_it_is_closed_is_open_behind_that(s
             gate.set()
     await store.append("a", 0, EVENT)
     assert await store.load("a") == [EVENT]
+
+
+async def test_one_whose_opening_is_cancelled_is_closed(path: Path) -> None:
+    store = SQLiteStore(path)
+
+    async def use() -> None:
+        async with opened(store):
+            pass
+
+    task = asyncio.create_task(use())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await _until_gone("agentkv-store")
 
 
 async def _until_gone(prefix: str) -> None:
