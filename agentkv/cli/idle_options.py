@@ -19,11 +19,13 @@ def refuse_idle(
     options: argparse.Namespace, modes: Mapping[str, ModeConfig], engine_options: Mapping[str, Any]
 ) -> None:
     """Raise ``SetupError`` naming the first option that no mode, load or engine goes by."""
+    chosen = " ".join((f"--modes {options.modes}", *(f"--no-{SWITCHED[each]}" for each in options.without)))
     for flag, given, counts, what in _of_modes(options, modes):
         if given and not counts:
+            # What is switched off is named where it may be that which the modes lack.
+            has = f"--modes {options.modes}" if flag.startswith("--no-") else chosen
             raise SetupError(
-                f"{flag} is about modes with {what}, of which --modes {options.modes} has none: add one, or leave out "
-                f"{flag}"
+                f"{flag} is about modes with {what}, of which {has} has none: add one, or leave out {flag}"
             )
     if options.bound_ms is not None and options.frontier is None:
         raise SetupError("--bound-ms is the bound of a frontier: give --frontier N,N.., or leave it out")

@@ -23,6 +23,10 @@ SEED = ("bench", "seed", "--engine", "sim:h200", "--chains", "2", "--floor-sampl
         (("--no-follower",), "--no-follower is about modes with a follower, of which --modes stock has none"),
         (("--no-leases",), "--no-leases is about modes with leases, of which --modes stock has none"),
         (("--no-admission",), "--no-admission is about modes with admission, of which --modes stock has none"),
+        (
+            ("--modes", "bidirectional", "--no-leases", "--kv-pool-ratio", "0.5"),
+            "--kv-pool-ratio is about modes with leases, of which --modes bidirectional --no-leases has none: add",
+        ),
         (("--bound-ms", "200"), "--bound-ms is the bound of a frontier: give --frontier N,N.., or leave it out"),
         (("--pool", "1", "--engine-option", "pool_blocks=9"), "--pool and --engine-option pool_blocks both say how"),
         (("--engine-option", "block_size=16"), "--engine-option block_size: say --block-size N"),
