@@ -16,7 +16,7 @@ __all__ = ("Ask", "Ledger", "LeftOut", "Source", "Step", "Totals")
 
 #: Why what is known of a prompt is not prefilled: in "auto" mode the prompt is too short, or too little of the wait
 #: would be saved; no step was spared for it before it was asked for; ``branch_prefetch_limit`` is 0.
-LeftOut = Literal["short", "little", "late", "limit"]
+LeftOut = Literal["short", "little", "late", "limit", "refused"]
 
 
 @frozen(kw_only=True)

@@ -21,6 +21,7 @@ _LEFT_OUT: dict[LeftOut, str] = {
     "little": f"kv_transfer_mode 'auto' leaves out what would shorten a wait by less than {LEAST_SHARE:.0%}",
     "late": "what became known was asked for before a step of the engine could be spared for it",
     "limit": "branch_prefetch_limit is 0",
+    "refused": "the engine had no place for who was to read it",
 }
 
 

@@ -31,9 +31,9 @@ def past_limits(program: Program, state: State, node: str, more: Spent, at: floa
 
 
 def _reached(node: str, name: str, limit: int, *, whole: bool) -> str:
-    larger = f"limits=akv.Limits({name}=...)"
-    remedy = f"give the run or its Runtime larger {larger}" if whole else f"its fork or spawn may have larger {larger}"
-    return f"node {node!r}: Limits.{name}={limit} reached; {remedy}"
+    # What ends a branch alone may be told to the model, which no remedy is for: the run that it ends says it.
+    remedy = f"; give the run or its Runtime larger limits=akv.Limits({name}=...)" if whole else ""
+    return f"node {node!r}: Limits.{name}={limit} reached{remedy}"
 
 
 def told(state: State, *texts: str) -> State:

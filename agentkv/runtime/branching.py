@@ -106,7 +106,7 @@ def _apart(state: State, prompt: str) -> State:
 
 
 def _deadline(branch: BranchId, seconds: float, at: float) -> Wait:
-    message = f"Limits.seconds={seconds:g} reached; its fork or spawn may have larger limits=akv.Limits(seconds=...)"
+    message = f"Limits.seconds={seconds:g} reached"
     failed = BranchFailed(kind="LimitExceeded", message=message, at=at, branch=(branch,))
     return Wait(seconds=seconds, then=failed)
 
@@ -184,7 +184,8 @@ def _ended(program: Program, state: State, branch: Branch, end: RunFinished | Ru
     node, join = joining.join_at(program, state)
     side = branch.id.node == join.name
     if isinstance(end, RunFailed) and (side or joining.on_error(node, join) == "fail"):
-        return fail(state, end.kind, f"branch {branch.id.label!r} of {branch.id.node!r}: {end.message}", at)
+        remedy = f"; {branch.id.node!r} may have larger limits=akv.Limits(...)" if _is_bare_limit(end) else ""
+        return fail(state, end.kind, f"branch {branch.id.label!r} of {branch.id.node!r}: {end.message}{remedy}", at)
     if side:
         return _told_by_side(program, state, join, branch, at)
     state = evolve(state, branching=evolve(state.branching, ended=(*state.branching.ended, branch.id.label)))
@@ -192,6 +193,10 @@ def _ended(program: Program, state: State, branch: Branch, end: RunFinished | Ru
     # What becomes of a branch that may be adopted is not known yet; of any other only its text is wanted.
     leaving = () if join.adopts and branch.status == "done" else (Leave(branch=(branch.id,)),)
     return state, (*leaving, *commands)
+
+
+def _is_bare_limit(end: RunFailed) -> bool:
+    return end.kind == "LimitExceeded" and end.message.endswith(" reached")
 
 
 def timed_out(program: Program, state: State, event: JoinTimedOut) -> Step:

@@ -126,7 +126,7 @@ class Follower:
         tokens = await self._when_it_pays(missing)
         try:
             if not tokens or not await self._may_send():
-                self._note("late", tip, missing)
+                self._note("refused" if tokens else "late", tip, missing)
                 return False
             end = start // block * block + tokens
             async with self._prefetches:

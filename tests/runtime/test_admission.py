@@ -129,4 +129,4 @@ async def test_a_place_that_a_prefetch_does_not_get_ends_no_run() -> None:
     engine = Refusing(Script(lambda prompt, tag: say("So. " * 60)), kv=PolicySettings())
     async with akv.Runtime(engine, kv=akv.KVConfig(kv_transfer_mode="bidirectional")) as rt:
         result = await rt.run(graph, "Go")
-    assert (engine.refused, result.kv.outcome) == (2, "run_finished")
+    assert (engine.refused, result.kv.outcome, result.kv.left_out) == (2, "run_finished", "refused")

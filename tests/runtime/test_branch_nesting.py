@@ -171,7 +171,10 @@ async def test_limits_of_a_branch_are_its_own(runtime: Open, store: MemoryStore)
     limits = akv.Limits(seconds=40)
     graph = forked(akv.all_of(on_error="collect"), tools=None, limits=limits)
     result = await finished(runtime, store, graph, turns)
-    assert "safe:\nfailed: Limits.seconds=40 reached; its fork or spawn may have larger" in contents(result)[2]
+    assert "safe:\nfailed: Limits.seconds=40 reached\n\nfast:" in contents(result)[2], "the model hears of no remedy"
+    said = r"branch 'safe' of 'ways': Limits.seconds=40 reached; 'ways' may have larger limits=akv.Limits\(...\)$"
+    with pytest.raises(akv.LimitExceeded, match=said):
+        await finished(runtime, store, forked(akv.all_of(), tools=None, limits=limits), turns)
     turns = {**looking({"cheap": 1, "safe": 1, "fast": 1}), "ways.safe": [say("At once.")]}
     graph = forked(akv.all_of(), tools=None, limits=akv.Limits(steps=1), on_error="drop")
     result = await finished(runtime, store, graph, turns)
