@@ -4,14 +4,21 @@ import os
 import shutil
 import subprocess
 import tomllib
+from functools import cache
 from pathlib import Path
 
-__all__ = ("COMMIT_VARIABLE", "commit_of")
+__all__ = ("COMMIT_VARIABLE", "commit_of", "own_commit")
 
 COMMIT_VARIABLE = "AGENTKV_COMMIT"
 SECONDS = 10.0
 # Of two spellings of the hash the full one, of tags none, and "-dirty" behind it where tracked files differ.
 DESCRIBE = ("--no-optional-locks", "describe", "--always", "--no-abbrev", "--exclude=*", "--dirty")
+
+
+@cache
+def own_commit() -> str | None:
+    """The commit of the code that runs here, as ``commit_of`` tells it; asked once, since git takes its time."""
+    return commit_of(Path(__file__).parents[1])
 
 
 def commit_of(package: Path) -> str | None:

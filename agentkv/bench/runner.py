@@ -4,13 +4,12 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from attrs import asdict, evolve, field, frozen
 
 from agentkv.bench.cap import best_cap, candidate_caps
-from agentkv.bench.commit import commit_of
+from agentkv.bench.commit import own_commit
 from agentkv.bench.floor import Floor, measure_floor
 from agentkv.bench.frontier import DEFAULT_BOUND_MS, frontier_json
 from agentkv.bench.hosting import EngineHost
@@ -141,7 +140,7 @@ class _Run:
         self._bench, self._host, self._progress, self._keep = bench, host, progress, keep
         self._salts = 0
         # Now: by the end somebody may have committed what is not what runs here.
-        self._commit = commit_of(Path(__file__).parents[1])
+        self._commit = own_commit()
 
     async def run(self) -> dict[str, Any]:
         bench = self._bench

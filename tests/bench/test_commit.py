@@ -81,11 +81,11 @@ def test_without_git_or_where_it_refuses_the_environment_says_it(
 def test_a_result_and_its_page_say_it_where_it_is_known(
     bench: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentkv.bench.runner.commit_of", lambda _: "abc<i>")
+    monkeypatch.setattr("agentkv.bench.runner.own_commit", lambda: "abc<i>")
     result = bench("stock", chains=1)
     assert result["versions"]["commit"] == "abc<i>"
     assert "(commit abc&lt;i&gt;)" in page(result)
-    monkeypatch.setattr("agentkv.bench.runner.commit_of", lambda _: None)
+    monkeypatch.setattr("agentkv.bench.runner.own_commit", lambda: None)
     result = bench("stock", chains=1)
     assert "commit" not in result["versions"]
     assert "commit" not in page(result)
