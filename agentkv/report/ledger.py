@@ -15,7 +15,8 @@ from agentkv.report.residency import BlockFate, Residency
 __all__ = ("Ask", "Ledger", "LeftOut", "Source", "Step", "Totals")
 
 #: Why what is known of a prompt is not prefilled: in "auto" mode the prompt is too short, or too little of the wait
-#: would be saved; no step was spared for it before it was asked for; ``branch_prefetch_limit`` is 0.
+#: would be saved; no step was spared for it before it was asked for; ``branch_prefetch_limit`` is 0; or the engine
+#: refused a place to who was to read it.
 LeftOut = Literal["short", "little", "late", "limit", "refused"]
 
 
