@@ -6,7 +6,7 @@ from agentkv.bench.delay_scaling import DelayScaling
 from agentkv.bench.fanout import SHAPES, FanoutShape
 from agentkv.bench.frontier import DEFAULT_BOUND_MS
 from agentkv.bench.hashes import Hashes, choose_sessions
-from agentkv.bench.modes import DEFAULT_POOL_RATIO, MODES, ModeConfig, find_modes
+from agentkv.bench.modes import DEFAULT_POOL_RATIO, MODES, SWITCHES, ModeConfig, find_modes
 from agentkv.bench.page import frontier_picture, page, require_plotting
 from agentkv.bench.predictors import judge_predictors, predictor_lines
 from agentkv.bench.replay import Replay, choose_stories
@@ -22,6 +22,7 @@ __all__ = (
     "DEFAULT_POOL_RATIO",
     "MODES",
     "SHAPES",
+    "SWITCHES",
     "Benchmark",
     "Delay",
     "DelayScaling",

@@ -11,8 +11,8 @@ from agentkv.errors import NotSupported, SetupError
 
 __all__ = ("DEFAULT_POOL_RATIO", "MODES", "SWITCHES", "ModeConfig", "find_modes", "rank_of_mode")
 
-# What can be switched off in every mode that has it, to see what it is worth.
-SWITCHES = ("follow", "leases", "admission")
+# What can be switched off in every mode that has it, to see what it is worth; and what options call it.
+SWITCHES = {"follow": "follower", "leases": "leases", "admission": "admission"}
 DEFAULT_POOL_RATIO = 0.85
 # A workload's agents all arrive, however many they are.
 MAX_QUEUED = 1 << 20

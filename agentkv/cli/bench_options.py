@@ -9,6 +9,7 @@ from agentkv.bench import (
     DEFAULT_BOUND_MS,
     DEFAULT_POOL_RATIO,
     MODES,
+    SWITCHES,
     Benchmark,
     Delay,
     ModeConfig,
@@ -16,7 +17,7 @@ from agentkv.bench import (
     find_modes,
 )
 from agentkv.cli.engine_options import add_engine_option, parse_engine_options
-from agentkv.cli.idle_options import SWITCHED, refuse_idle
+from agentkv.cli.idle_options import refuse_idle
 from agentkv.cli.option_names import about
 from agentkv.cli.size import parse_bytes
 from agentkv.errors import SetupError
@@ -46,7 +47,7 @@ def _engine_options(parser: argparse.ArgumentParser) -> None:
 def _mode_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--modes", metavar="LIST", default=DEFAULT_MODES, help=f"of {', '.join(MODES)}")
     parser.add_argument("--cap", metavar="N", type=int, help="stock+cap's limit; left out, it is found by trials")
-    for switch, name in SWITCHED.items():
+    for switch, name in SWITCHES.items():
         parser.add_argument(
             f"--no-{name}",
             dest="without",

@@ -4,13 +4,11 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agentkv.bench import MODES, ModeConfig
+from agentkv.bench import MODES, SWITCHES, ModeConfig
 from agentkv.errors import SetupError
 
-__all__ = ("SWITCHED", "refuse_idle")
+__all__ = ("refuse_idle",)
 
-# What can be switched off, and how the option calls it.
-SWITCHED = {"follow": "follower", "leases": "leases", "admission": "admission"}
 # What the engines call the size of the pool and that of a block.
 POOL_SIZES = ("pool_blocks", "num_gpu_blocks_override")
 
@@ -19,7 +17,7 @@ def refuse_idle(
     options: argparse.Namespace, modes: Mapping[str, ModeConfig], engine_options: Mapping[str, Any]
 ) -> None:
     """Raise ``SetupError`` naming the first option that no mode, load or engine goes by."""
-    chosen = " ".join((f"--modes {options.modes}", *(f"--no-{SWITCHED[each]}" for each in options.without)))
+    chosen = " ".join((f"--modes {options.modes}", *(f"--no-{SWITCHES[each]}" for each in options.without)))
     for flag, given, counts, what in _of_modes(options, modes):
         if given and not counts:
             # What is switched off is named where it may be that which the modes lack.
@@ -41,7 +39,7 @@ def _of_modes(options: argparse.Namespace, modes: Mapping[str, ModeConfig]) -> I
     """Each option that is about some modes: whether it is given, whether it counts, and what those have."""
     found = modes.values()
     yield "--cap", options.cap is not None, any(mode.cap is not None for mode in found), "a limit (stock+cap)"
-    for switch, name in SWITCHED.items():
+    for switch, name in SWITCHES.items():
         has = any(getattr(MODES[mode.partition("@")[0]], switch) for mode in modes)
         yield f"--no-{name}", switch in options.without, has, "a follower" if switch == "follow" else name
     yield "--kv-pool-ratio", options.kv_pool_ratio is not None, any(mode.leases for mode in found), "leases"
